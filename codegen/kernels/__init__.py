@@ -1,0 +1,5 @@
+"""Kernel families: functions from a fused graph node, a target and a tiling to tile programs.
+
+Each family also declares as data what it can absorb (prologue and epilogue classes, formats, dtypes, cost).
+Knows the graph IR, the tile language and targets; never a pass, a file, a runtime or a chip's number.
+"""

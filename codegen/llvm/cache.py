@@ -1,0 +1,141 @@
+"""The object cache: what this machine compiled once it does not compile again.
+
+Place: `OPENATC_CACHE`, else `~/.cache/openatc` (the platform's cache folder), in it `objects/`. A file is named by the
+digest of everything that decides its bytes and starts with the digest of its content, which is checked on reading.
+Files appear under their name only when complete. A folder that cannot be written is only read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from codegen.llvm.host_class import host_class
+from codegen.llvm.workers import compile_many
+
+DEFAULT_LIMIT = 1 << 30
+"""Bytes; the least recently used objects go when it is exceeded."""
+_DIGEST = 32
+
+
+def cache_folder() -> Path:
+    """Where objects are kept."""
+    chosen = os.environ.get("OPENATC_CACHE")
+    if chosen:
+        return Path(chosen) / "objects"
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "openatc" / "objects"
+
+
+@lru_cache(maxsize=1)
+def generator_version() -> str:
+    """Digest of the sources that turn a program into code, and of the LLVM that does it."""
+    root = Path(__file__).resolve().parents[2]
+    total = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
+    for folder in ("codegen/llvm", "codegen/tile", "tensor_types"):
+        for path in sorted((root / folder).glob("*.py")):
+            total.update(path.name.encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()
+
+
+class ObjectCache:
+    """Objects by program and host class."""
+
+    def __init__(self, folder: Path | None = None, limit: int = DEFAULT_LIMIT) -> None:
+        self.folder = folder or cache_folder()
+        self.limit = limit
+
+    def key(self, program: bytes, target: object) -> str:
+        """The file name of a serialised program's object."""
+        host = host_class(target)
+        parts = [generator_version(), host.name, hashlib.sha256(program).hexdigest()]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    def get(self, program: bytes, target: object) -> bytes | None:
+        """The object, or None if it is absent or damaged."""
+        path = self.folder / self.key(program, target)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return data[_DIGEST:]
+
+    def put(self, program: bytes, target: object, code: bytes) -> None:
+        """Stores an object; does nothing where the folder cannot be written."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(code).digest() + code)
+                os.replace(temporary, self.folder / self.key(program, target))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+        except OSError:
+            return
+
+    def size(self) -> int:
+        """Bytes of all objects."""
+        return sum(size for _, size, _ in self._entries())
+
+    def evict(self) -> None:
+        """Removes the least recently used objects until the limit holds."""
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total <= self.limit:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+
+    def clear(self) -> int:
+        """Removes every object; gives how many."""
+        removed = 0
+        for _, _, path in self._entries():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += 1
+        return removed
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        found = []
+        try:
+            paths = list(self.folder.iterdir())
+        except OSError:
+            return []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        return found
+
+    def compile(self, programs: Sequence[bytes], target: object, workers: int | None = None) -> list[bytes]:
+        """Objects of the programs in order; equal programs and cached ones are not compiled again."""
+        objects: dict[bytes, bytes | None] = {p: self.get(p, target) for p in programs}
+        missing = [p for p, code in objects.items() if code is None]
+        for program, compiled in zip(missing, compile_many(missing, target, workers), strict=True):
+            objects[program] = compiled
+            self.put(program, target, compiled)
+        if missing:
+            self.evict()
+        return [code for p in programs if (code := objects[p]) is not None]

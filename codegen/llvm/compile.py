@@ -1,0 +1,62 @@
+"""From a serialised tile program to an object file for one host class, in this process."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+
+from codegen.llvm.host_class import HostClass, host_class
+from codegen.llvm.lower import lower
+from codegen.tile.text import parse_program
+
+_OPT_LEVEL = 2
+"""Of the machine code generator. No IR passes run: the emitter writes the shape it wants (measured: same speed)."""
+
+
+def llvm_triple(host: HostClass) -> str:
+    """The triple of the class on this operating system; ELF where the class is not this machine's."""
+    machine = platform.machine().lower()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    if machine == host.triple and sys.platform == "darwin":
+        return f"{host.triple}-apple-darwin"
+    if machine == host.triple and sys.platform == "win32":
+        return f"{host.triple}-pc-windows-msvc"
+    return f"{host.triple}-unknown-linux-gnu"
+
+
+@lru_cache(maxsize=8)
+def _machine(host: HostClass) -> llvm.TargetMachine:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    # Position-independent with the small code model: LLJIT loads it, and bytes do not depend on addresses.
+    return llvm.Target.from_triple(llvm_triple(host)).create_target_machine(
+        cpu=host.cpu, features=host.features, opt=_OPT_LEVEL, reloc="pic", codemodel="small", jit=False
+    )
+
+
+def _parsed(text: str, host: HostClass) -> llvm.ModuleRef:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    module.triple = llvm_triple(host)
+    module.data_layout = str(_machine(host).target_data)
+    return module
+
+
+def compile_text(text: str, target: object) -> bytes:
+    """An object file of LLVM module text."""
+    host = host_class(target)
+    return bytes(_machine(host).emit_object(_parsed(text, host)))
+
+
+def assembly(text: str, target: object) -> str:
+    """The machine code of LLVM module text as assembly."""
+    host = host_class(target)
+    return str(_machine(host).emit_assembly(_parsed(text, host)))
+
+
+def compile_program(serialised: bytes, target: object) -> bytes:
+    """The object file of a serialised, verified tile program for a host class (a `Target` or its name)."""
+    return compile_text(lower(parse_program(serialised.decode("utf-8")), target), target)

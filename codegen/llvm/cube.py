@@ -1,0 +1,345 @@
+"""The host micro-kernel generator behind TMATMUL: dst[m.., n] (+)= sum over k.. of a[m.., k..] * b[k.., n].
+
+One generator serves GEMM, GEMV, convolution through image-to-column views, attention products and grouped matmul: they
+differ only in strides. A site is one block of m by one panel of n; the emitter cuts it into register tiles, runs the k
+loops with all accumulators in registers and hands each finished tile to `MatmulSite.finish`.
+
+- n is cut into runs of vectors; the last vector of a static n is masked, a dynamic n gets a masked variant of its tail.
+- The innermost m axis is cut into rows of a register tile; when it is static and small, a tile spans several steps of
+  the axis outside it. Static extents are split evenly, dynamic ones have variants for remainders.
+- Static strides become displacements. Rows of a tile at a run-time distance keep one base pointer each.
+- b's rows are read in whole vectors when their static stride is the padded width of n (a packed panel); otherwise lanes
+  outside n are never read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from codegen.llvm.cube_bytes import ByteQuads, byte_elements
+from codegen.llvm.cube_dot import DotColumns, DotReduction, is_dot, lane_mask
+from codegen.llvm.cube_elements import Elements
+from codegen.llvm.cube_reduction import Reduction, ReductionAxis, RegisterColumns, RegisterRow, Schedule, merge_axes
+from codegen.llvm.cube_registers import accumulator_sets, balanced_split, rows_per_tile, vectors_per_tile
+from codegen.llvm.host_class import HostClass, host_class
+from codegen.llvm.text import Function, Value
+from tensor_types.dtypes import DType
+
+_UNROLL = 4
+_SMALL_TILE = 8
+"""With this few accumulators a step of k is short and is unrolled twice as often."""
+_PREFETCH_BYTES = 8192
+"""How far ahead b is fetched: worth 5 to 25 % where weights come from L3 or memory, free where they come from L2."""
+_RESIDENT_BYTES = 32 * 1024
+"""A panel of b this small stays in L1 between register tiles; fetching ahead would run past it."""
+_EXACT_REMAINDERS = 6
+"""Up to this many rows a run-time m has a variant for each remainder; above, one for each power of two."""
+_MAX_ROWS_AT_DYNAMIC_STRIDE = 6
+"""Each such row holds a general register for its base pointer."""
+
+
+@dataclass
+class Operand:
+    """A view in memory: the address of its origin and the strides of its axes in elements."""
+
+    pointer: str
+    strides: tuple[Value, ...]
+    dtype: DType
+
+
+@dataclass
+class RegisterTile:
+    """Accumulators of one finished register tile.
+
+    Row r has the index `rows[r]`, one value per m axis, equal to `origin` plus the static `offsets[r]`; vector v of it
+    holds the elements n_start + v*lanes ... of axis n. Lanes outside `masks[v]` are undefined.
+    """
+
+    rows: list[tuple[Value, ...]]
+    n_start: Value
+    lanes: int
+    vectors: list[list[str]]
+    masks: list[str | None]
+    origin: tuple[Value, ...] = ()
+    offsets: list[tuple[int, ...]] = field(default_factory=list)
+
+
+@dataclass
+class MatmulSite:
+    """One matmul of a tile program.
+
+    a has axes m.. then k.., b axes k.. then n, `initial` (accumulate into) axes m.. then n. Extents are static ints or
+    i64 values; `n_max` bounds n. Sources are widened to `acc_dtype` (f32 for f32, f16 and bf16, f64 for f64, i32 for
+    8-bit integers). `finish` is called once for each register tile emitted and stores it.
+    """
+
+    target: HostClass
+    a: Operand
+    b: Operand
+    m: tuple[Value, ...]
+    k: tuple[Value, ...]
+    n: Value
+    n_max: int
+    acc_dtype: DType
+    initial: Operand | None
+    finish: Callable[[Function, RegisterTile], None]
+
+
+def emit_matmul(fn: Function, site: MatmulSite) -> None:
+    """Emits the matmul into `fn`. Raises ValueError if strides and extents do not belong together."""
+    _Emitter(fn, site).emit()
+
+
+def row_pointers(fn: Function, operand: Operand, tile: RegisterTile) -> list[str]:
+    """The address of (rows[r], n_start) in an operand with axes m.. then n, for each row of the tile.
+
+    Rows at static distances are displacements of one pointer.
+    """
+    element = f"i{8 * operand.dtype.bytes}"
+    bases: dict[tuple[tuple[int, Value], ...], str] = {}
+    pointers = []
+    for offset in tile.offsets:
+        static, moving = _split_offset(offset, operand.strides)
+        if moving not in bases:
+            at = fn.mul(tile.n_start, operand.strides[-1])
+            for index, stride in zip(tile.origin, operand.strides, strict=False):
+                at = fn.add(at, fn.mul(index, stride))
+            for step, stride in moving:
+                at = fn.add(at, fn.mul(step, stride))
+            bases[moving] = fn.offset(operand.pointer, at, element)
+        pointers.append(fn.offset(bases[moving], static, element))
+    return pointers
+
+
+def _split_offset(offset: Sequence[int], strides: Sequence[Value]) -> tuple[int, tuple[tuple[int, Value], ...]]:
+    """sum(offset * stride) as a static part and the terms with run-time strides."""
+    static = 0
+    moving = []
+    for step, stride in zip(offset, strides, strict=False):
+        if isinstance(stride, int):
+            static += step * stride
+        elif step:
+            moving.append((step, stride))
+    return static, tuple(moving)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A run of vectors of n: where it starts, and a mask operand or None for each vector."""
+
+    start: Value
+    masks: tuple[str | None, ...]
+    whole: bool
+    """Rows of b may be read in whole vectors although lanes are masked."""
+    valid: Value
+    """How many columns there are."""
+
+
+class _Emitter:
+    def __init__(self, fn: Function, site: MatmulSite) -> None:
+        if len(site.a.strides) != len(site.m) + len(site.k) or len(site.b.strides) != len(site.k) + 1:
+            raise ValueError("a needs a stride for each m and k axis, b one for each k axis and n")
+        self.fn, self.site = fn, site
+        self.target = host_class(site.target)
+        self.elements = Elements(self.target, site.acc_dtype)
+        self.lanes = self.elements.lanes
+        a_strides = site.a.strides[len(site.m) :]
+        axes = [ReductionAxis(*t) for t in zip(site.k, a_strides, site.b.strides[:-1], strict=True)]
+        self.axes = merge_axes(axes)
+        self.products = self.elements
+        """Loads and multiplies the factors; `elements` serves values of the accumulator's dtype."""
+        grouped = byte_elements(self.target, site.a.dtype, site.b.dtype, site.acc_dtype, self.axes, site.b.strides[-1])
+        if grouped:
+            self.products, self.axes = grouped
+        self.dot = not grouped and is_dot(self.axes, site.b.strides[-1])
+        self.contiguous = site.b.strides[-1] == 1 or isinstance(self.products, ByteQuads)
+        self.m_strides = site.a.strides[: len(site.m)]
+
+    # Columns
+    def emit(self) -> None:
+        fn, site, lanes = self.fn, self.site, self.lanes
+        if 0 in site.m or site.n == 0 or site.n_max == 0:
+            return
+        total = -(-(site.n if isinstance(site.n, int) else site.n_max) // lanes)
+        row_step = self.axes[-1].b if self.axes else 0
+        whole = self.contiguous and row_step == total * lanes * self.products.group
+        widest = 1 if self.dot else vectors_per_tile(self.target, total, self._short_rows())
+        if isinstance(site.n, int):
+            for first, count, size in balanced_split(total, widest):
+                last = site.n % lanes and first + count * size == total
+                plain = count - 1 if last else count
+                if plain:
+                    with fn.loop((first + plain * size) * lanes, size * lanes, first * lanes) as start:
+                        self._rows(_Columns(start, (None,) * size, True, size * lanes))
+                if last:
+                    mask = lane_mask(fn, lanes, site.n % lanes)
+                    start = (first + plain * size) * lanes
+                    valid = (size - 1) * lanes + site.n % lanes
+                    self._rows(_Columns(start, (*(None,) * (size - 1), mask), whole, valid))
+            return
+        width = widest * lanes
+        full = fn.mul(fn.floordiv(site.n, width), width)
+        if site.n_max >= width:
+            with fn.loop(full, width) as start:
+                self._rows(_Columns(start, (None,) * widest, True, width))
+        rest = fn.sub(site.n, full)
+
+        def tail() -> None:
+            masks = tuple(lane_mask(fn, lanes, fn.sub(rest, v * lanes)) for v in range(widest))
+            self._rows(_Columns(full, masks, whole, rest))
+
+        fn.when(fn.emit(f"icmp sgt i64 {rest}, 0"), tail)
+
+    def _short_rows(self) -> int:
+        """Rows that one register tile should hold so that b is read once (per step of an outer axis), or 0."""
+        inner = self.site.m[-1] if self.site.m else 1
+        if not isinstance(inner, int) or isinstance(self.m_strides[-1] if self.m_strides else 0, str):
+            return 0
+        return inner
+
+    # Rows
+    def _rows(self, columns: _Columns) -> None:
+        most = 1 if self.dot else rows_per_tile(self.target, len(columns.masks))
+        inner, outer = self.site.m[-1:], self.site.m[:-1]
+        x = inner[0] if inner else 1
+        if not isinstance(self.m_strides[-1] if inner else 0, int):
+            most = min(most, _MAX_ROWS_AT_DYNAMIC_STRIDE)
+        if outer and isinstance(x, int) and 2 * x <= most:
+            # Short inner axis: a tile spans `group` steps of the axis outside it.
+            spanned = outer[-1]
+            self._outer(outer[:-1], (), lambda at: self._cut(
+                spanned, most // x,
+                lambda y, size: self._tile(columns, (*at, y, 0), [(*[0] * len(at), dy, dx) for dy in range(size)
+                                                                 for dx in range(x)]),
+            ))  # fmt: skip
+            return
+        self._outer(outer, (), lambda at: self._cut(
+            x, most,
+            lambda i, size: self._tile(columns, (*at, i) if inner else (),
+                                       [(*[0] * len(at), dx) if inner else () for dx in range(size)]),
+        ))  # fmt: skip
+
+    def _outer(
+        self, extents: Sequence[Value], at: tuple[Value, ...], body: Callable[[tuple[Value, ...]], None]
+    ) -> None:
+        if not extents:
+            body(at)
+            return
+        with self.fn.loop(extents[0]) as index:
+            self._outer(extents[1:], (*at, index), body)
+
+    def _cut(self, extent: Value, most: int, body: Callable[[Value, int], None]) -> None:
+        """Calls `body(start, size)` for a cover of the extent by parts of at most `most`."""
+        fn = self.fn
+        if isinstance(extent, int):
+            for first, count, size in balanced_split(extent, most):
+                with fn.loop(first + count * size, size, first) as start:
+                    body(start, size)
+            return
+        full = fn.mul(fn.floordiv(extent, most), most)
+        with fn.loop(full, most) as start:
+            body(start, most)
+        rest = fn.sub(extent, full)
+        if most <= _EXACT_REMAINDERS:
+            for size in range(1, most):
+                fn.when(fn.emit(f"icmp eq i64 {rest}, {size}"), partial(body, full, size))
+            return
+        done = full
+        for size in (8, 4, 2, 1):
+            if size < most:
+                bit = fn.emit(f"and i64 {rest}, {size}")
+                fn.when(fn.emit(f"icmp ne i64 {bit}, 0"), partial(body, done, size))
+                done = fn.add(done, bit)
+
+    # One register tile
+    def _tile(self, columns: _Columns, origin: tuple[Value, ...], offsets: list[tuple[int, ...]]) -> None:
+        fn, site, elements = self.fn, self.site, self.elements
+        vectors = len(columns.masks)
+        indices = [tuple(fn.add(o, d) for o, d in zip(origin, offset, strict=True)) for offset in offsets]
+        tile = RegisterTile(indices, columns.start, self.lanes, [], list(columns.masks), origin, offsets)
+        initial = ["zeroinitializer"] * (len(offsets) * vectors)
+        if site.initial:
+            initial = self._load_initial(site.initial, tile)
+        base = site.a.pointer
+        for index, stride in zip(origin, self.m_strides, strict=True):
+            base = fn.offset(base, fn.mul(index, stride), elements.storage(site.a.dtype))
+        if self.dot:
+            if 0 not in site.k:
+                product = self._dot(base, columns)
+                initial = [elements.add(fn, initial[0], product)]
+            tile.vectors = [initial]
+            site.finish(fn, tile)
+            return
+        rows = []
+        moved: dict[tuple[tuple[int, Value], ...], str] = {(): base}
+        for offset in offsets:
+            static, moving = _split_offset(offset, self.m_strides)
+            if moving not in moved:
+                at: Value = 0
+                for step, stride in moving:
+                    at = fn.add(at, fn.mul(step, stride))
+                moved[moving] = fn.offset(base, at, elements.storage(site.a.dtype))
+            rows.append(RegisterRow(moved[moving], static))
+        n_step = site.b.strides[-1]
+        start = fn.offset(site.b.pointer, fn.mul(columns.start, n_step), elements.storage(site.b.dtype))
+        read_masks = (None,) * vectors if columns.whole else columns.masks
+        schedule = self._schedule(len(rows), vectors)
+        reduction = Reduction(
+            fn,
+            self.products,
+            site.a.dtype,
+            site.b.dtype,
+            rows,
+            RegisterColumns(start, n_step, read_masks),
+            self.axes,
+            schedule,
+        )
+        sums = initial if 0 in site.k else reduction.run(initial)
+        tile.vectors = [sums[i : i + vectors] for i in range(0, len(sums), vectors)]
+        site.finish(fn, tile)
+
+    def _dot(self, row: str, columns: _Columns) -> str:
+        """The dot products of one row of a with the columns of a transposed b."""
+        fn, site = self.fn, self.site
+        step, storage = site.b.strides[-1], self.elements.storage(site.b.dtype)
+        base = fn.offset(site.b.pointer, fn.mul(columns.start, step), storage)
+        rows = []
+        for j in range(columns.valid if isinstance(columns.valid, int) else self.lanes):
+            # A column past the end reads the last one again; its lane is masked.
+            index: Value = j if isinstance(columns.valid, int) else fn.minimum(j, fn.sub(columns.valid, 1))
+            at = fn.mul(index, step)
+            rows.append(RegisterRow(base, at) if isinstance(at, int) else RegisterRow(fn.offset(base, at, storage), 0))
+        ahead = step * self.lanes * site.b.dtype.bytes if isinstance(step, int) else 0
+        dots = DotColumns(rows, ahead)
+        return DotReduction(fn, self.elements, site.a.dtype, site.b.dtype, row, dots, self.axes).run()
+
+    def _schedule(self, rows: int, vectors: int) -> Schedule:
+        if not self.contiguous:
+            return Schedule(1, 1)  # gathers take long anyway
+        sets = accumulator_sets(self.target, rows, vectors)
+        unroll = _UNROLL if rows * vectors > _SMALL_TILE else 2 * _UNROLL
+        # One row of unconverted elements is a plain stream, which the core runs ahead of by itself (with prefetches it
+        # loses 6 to 18 %); two rows or a conversion fill its window before it sees far enough.
+        plain_stream = rows == 1 and self.site.b.dtype == self.site.acc_dtype
+        return Schedule(max(unroll, sets), sets, 0 if plain_stream else self._prefetch_steps(vectors))
+
+    def _prefetch_steps(self, vectors: int) -> int:
+        """How many steps of k ahead b is prefetched: none for panels that stay in L1."""
+        site = self.site
+        row = vectors * self.lanes * self.products.group * site.b.dtype.bytes
+        extents = [extent for extent in site.k if isinstance(extent, int)]
+        resident = len(extents) == len(site.k) and row * math.prod(extents) // self.products.group <= _RESIDENT_BYTES
+        return 0 if resident else max(1, _PREFETCH_BYTES // row)
+
+    def _load_initial(self, operand: Operand, tile: RegisterTile) -> list[str]:
+        fn, elements = self.fn, self.elements
+        step = operand.strides[-1]
+        loaded = []
+        for pointer in row_pointers(fn, operand, tile):
+            for v, mask in enumerate(tile.masks):
+                at = fn.offset(pointer, fn.mul(step, v * self.lanes), elements.storage(operand.dtype))
+                loaded.append(elements.load(fn, at, operand.dtype, step, mask))
+        return loaded

@@ -1,0 +1,151 @@
+"""Multiply-add on 8-bit integers: several k at once, as the instruction sets offer it.
+
+Two ways in which b can hand over consecutive k for one column:
+- *quads*: b is packed [k/4][n][4], so its innermost k axis has extent 4 and unit stride, and n steps by 4. Four products
+  per 32-bit lane: vpdpbusd where the class has VNNI, else two vpmaddwd on the even and the odd bytes.
+- *pairs*: rows of b are contiguous (a plain panel). Two rows are interleaved as they are loaded, for vpmaddwd.
+
+Everything is exact modulo 2**32. Classes without these instructions widen each element (`Elements`) or each byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.llvm.cube_elements import Elements, Factor
+from codegen.llvm.cube_reduction import ReductionAxis
+from codegen.llvm.host_class import HostClass
+from codegen.llvm.text import Function, Value
+from tensor_types.dtypes import DType
+
+_PAIR_PRODUCT = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+_QUAD_PRODUCT = {16: "llvm.x86.avx512.vpdpbusd.512"}
+
+
+def byte_elements(
+    target: HostClass, a: DType, b: DType, acc: DType, axes: Sequence[ReductionAxis], n_step: Value
+) -> tuple[Elements, list[ReductionAxis]] | None:
+    """(elements, axes) for 8-bit operands that can be multiplied several k at a time, else None.
+
+    The axes returned are those of `axes` (merged, outermost first) with the grouped k taken out of the innermost one.
+    """
+    if not axes or any(t.bits != 8 or not t.is_integer for t in (a, b)) or acc.bits != 32:
+        return None
+    inner = axes[-1]
+    if inner == ReductionAxis(4, 1, 1) and n_step == 4:
+        return ByteQuads(target, acc, a, b), list(axes[:-1])
+    even = isinstance(inner.extent, int) and inner.extent % 2 == 0
+    if target.triple == "x86_64" and even and n_step == 1 and inner.a == 1 and isinstance(inner.b, int):
+        assert isinstance(inner.extent, int)
+        halved = ReductionAxis(inner.extent // 2, 2, 2 * inner.b)
+        return BytePairs(target, acc, inner.b), [*axes[:-1], halved]
+    return None
+
+
+class BytePairs(Elements):
+    """Two k per step from two contiguous rows of b, `row_step` elements apart."""
+
+    group = 2
+
+    def __init__(self, target: HostClass, acc: DType, row_step: int) -> None:
+        super().__init__(target, acc)
+        self.row_step = row_step
+        self.words = f"<{2 * self.lanes} x i16>"
+        self.bytes = f"<{2 * self.lanes} x i8>"
+
+    def load(self, fn: Function, pointer: str, dtype: DType, step: Value = 1, mask: str | None = None) -> Factor:
+        half = f"<{self.lanes} x i8>"
+        rows = [self.load_stored(fn, fn.offset(pointer, at, "i8"), dtype, step, mask) for at in (0, self.row_step)]
+        order = ", ".join(f"i32 {lane + row * self.lanes}" for lane in range(self.lanes) for row in (0, 1))
+        mixed = fn.emit(f"shufflevector {half} {rows[0]}, {half} {rows[1]}, <{2 * self.lanes} x i32> <{order}>")
+        return self._extend(fn, mixed, dtype)
+
+    def broadcast(self, fn: Function, pointer: str, dtype: DType) -> Factor:
+        pair = fn.splat(fn.load("i16", pointer), "i16", self.lanes)
+        return self._extend(fn, fn.emit(f"bitcast <{self.lanes} x i16> {pair} to {self.bytes}"), dtype)
+
+    def multiply_add(self, fn: Function, a: Factor, b: Factor, c: str) -> str:
+        product = fn.call(self.vector, _PAIR_PRODUCT[self.lanes], f"{self.words} {a}", f"{self.words} {b}")
+        return self.add(fn, c, product)
+
+    def _extend(self, fn: Function, value: str, dtype: DType) -> str:
+        return fn.emit(f"{'sext' if dtype.kind == 'int' else 'zext'} {self.bytes} {value} to {self.words}")
+
+
+class ByteQuads(Elements):
+    """Four k per step from one 32-bit lane of a and of b."""
+
+    group = 4
+
+    def __init__(self, target: HostClass, acc: DType, a: DType, b: DType) -> None:
+        super().__init__(target, acc)
+        self.a, self.b = a, b
+        self.dot = "vnni" in target.features and self.lanes in _QUAD_PRODUCT
+        self.pairs = target.triple == "x86_64"
+        self.words = f"<{2 * self.lanes} x i16>"
+
+    def load(self, fn: Function, pointer: str, dtype: DType, step: Value = 4, mask: str | None = None) -> Factor:
+        if mask:
+            name = f"llvm.masked.load.v{self.lanes}i32.p0"
+            quads = fn.call(self.vector, name, f"ptr align 1 {pointer}", mask, f"{self.vector} zeroinitializer")
+        else:
+            quads = fn.load(self.vector, pointer)
+        if self.dot:
+            return self._dot_factor(fn, quads, flips=self.a.kind == self.b.kind == "uint", other=self.a)
+        return self._split(fn, quads, dtype)
+
+    def broadcast(self, fn: Function, pointer: str, dtype: DType) -> Factor:
+        quads = fn.splat(fn.load("i32", pointer), "i32", self.lanes)
+        if self.dot:
+            return self._dot_factor(fn, quads, flips=self.a.kind == self.b.kind == "int", other=self.b)
+        return self._split(fn, quads, dtype)
+
+    def multiply_add(self, fn: Function, a: Factor, b: Factor, c: str) -> str:
+        if self.dot:
+            (left, left_moved), (right, right_moved) = a, b
+            unsigned_first = (self.a.kind, self.b.kind) != ("int", "uint")
+            c = self._dot(fn, c, left, right) if unsigned_first else self._dot(fn, c, right, left)
+            moved = left_moved or right_moved
+            return fn.emit(f"sub {self.vector} {c}, {moved}") if moved else c
+        for left, right in zip(a, b, strict=True):
+            if self.pairs:
+                product = fn.call(
+                    self.vector, _PAIR_PRODUCT[self.lanes], f"{self.words} {left}", f"{self.words} {right}"
+                )
+            else:
+                product = fn.emit(f"mul {self.vector} {left}, {right}")
+            c = self.add(fn, c, product)
+        return c
+
+    def _dot(self, fn: Function, c: str, unsigned: str, signed: str) -> str:
+        t = self.vector
+        return fn.call(t, _QUAD_PRODUCT[self.lanes], f"{t} {c}", f"{t} {unsigned}", f"{t} {signed}")
+
+    def _dot_factor(self, fn: Function, quads: str, flips: bool, other: DType) -> Factor:
+        """(operand of vpdpbusd, what to subtract from the sum for it).
+
+        The instruction multiplies unsigned by signed bytes. With two signed operands a moves up by 128, with two
+        unsigned ones b moves down by 128 (the top bit flips): the sum gains 128 times the bytes of the one that stays.
+        """
+        edge = f"splat (i32 {0x80808080 - (1 << 32)})"
+        if flips:
+            return fn.emit(f"xor {self.vector} {quads}, {edge}"), ""
+        if self.a.kind != self.b.kind:
+            return quads, ""
+        operands = (quads, edge) if other.kind == "uint" else (edge, quads)
+        return quads, self._dot(fn, "zeroinitializer", *operands)
+
+    def _split(self, fn: Function, quads: str, dtype: DType) -> Factor:
+        """The bytes as vectors that multiply lane by lane: even and odd ones as 16-bit words, or four of 32 bits."""
+        right = "ashr" if dtype.kind == "int" else "lshr"
+        if self.pairs:
+            w = self.words
+            words = fn.emit(f"bitcast {self.vector} {quads} to {w}")
+            even = fn.emit(f"{right} {w} {fn.emit(f'shl {w} {words}, splat (i16 8)')}, splat (i16 8)")
+            return even, fn.emit(f"{right} {w} {words}, splat (i16 8)")
+        t = self.vector
+        parts = []
+        for byte in range(4):
+            high = fn.emit(f"shl {t} {quads}, splat (i32 {24 - 8 * byte})") if byte < 3 else quads
+            parts.append(fn.emit(f"{right} {t} {high}, splat (i32 24)"))
+        return tuple(parts)

@@ -1,0 +1,61 @@
+"""Which host class this machine belongs to."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+
+from codegen.llvm.host_class import HOST_CLASSES
+from tensor_types.errors import EnvironmentProblem
+
+_LEVELS = {
+    "x86-64-v2": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"),
+    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+    "x86-64-amx": ("avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
+}
+_ARCH_REQ_XCOMP_PERM, _XTILEDATA, _ARCH_PRCTL = 0x1023, 18, 158
+
+
+@lru_cache(maxsize=1)
+def request_amx() -> bool:
+    """Asks Linux for the AMX tile state, once per process and for all its threads; False if it is refused."""
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    try:
+        return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XTILEDATA) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def detect_host_class() -> str:
+    """The name of the best host class that this machine can run, or what `OPENATC_HOST` says.
+
+    EnvironmentProblem if `OPENATC_HOST` names no class, or if the processor is older than the oldest class.
+    """
+    forced = os.environ.get("OPENATC_HOST")
+    if forced:
+        if forced not in HOST_CLASSES:
+            raise EnvironmentProblem(
+                f"OPENATC_HOST is {forced!r}, which is no host class", remedy=f"use one of {', '.join(HOST_CLASSES)}"
+            )
+        return forced
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return "aarch64"
+    features = llvm.get_host_cpu_features()
+    best = None
+    for name, needed in _LEVELS.items():
+        if not all(features.get(f, False) for f in needed) or (name == "x86-64-amx" and not request_amx()):
+            break
+        best = name
+    if best is None:
+        raise EnvironmentProblem(
+            f"no host class fits this processor ({platform.machine()})",
+            remedy="a processor with SSE4.2 or NEON is needed",
+        )
+    return best

@@ -1,0 +1,126 @@
+"""Which tiles need memory, and which of those only a row of it.
+
+A value that is written and read at the same loop indices, inside one phase or over outer indices of one region, passes
+in registers. A tile whose every read is of that kind has no memory at all. A tile that lives inside one region keeps
+memory for one block of the outer loops only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from codegen.llvm.regions import Region, Unit
+from codegen.llvm.windows import Window
+from codegen.tile.ir import Instr, View
+
+
+def forget_overwritten(known: Iterable[Window], written: Window) -> list[Window]:
+    """Those of the known windows that writing another window of their base may have changed."""
+    return [k for k in known if k.base == written.base and k != written and not _apart(k, written)]
+
+
+def _apart(first: Window, second: Window) -> bool:
+    """True if two windows over the same loop classes differ in a constant index."""
+    for (a, steps_a), (b, steps_b) in zip(first.axes, second.axes, strict=True):
+        if not steps_a and not steps_b and isinstance(a, int) and isinstance(b, int) and a != b:
+            return True
+    return False
+
+
+def memory_reads(region: Region) -> list[Window]:
+    """Windows that the region reads from memory rather than from its own registers."""
+    outer = frozenset(region.outer)
+    known: set[Window] = set()
+    found: list[Window] = []
+    if region.head is not None:
+        if region.head.step.reads_dst:
+            found.append(region.head.dst)
+        known.add(region.head.dst)
+    for phase in region.phases:
+        inside: set[Window] = set()
+        for member in phase.members:
+            for key in member.reads():
+                if key not in known and key not in inside:
+                    found.append(key)
+            if member.step.kind != "reduce":
+                inside.add(member.dst)
+        for member in phase.members:
+            known.difference_update(forget_overwritten(known, member.dst))
+            if member.dst.loops() <= outer:
+                known.add(member.dst)
+    return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Memory of a tile inside one region: per base axis the outer class it follows (None: kept whole)."""
+
+    follows: tuple[int | None, ...]
+
+
+def tiles_in_memory(units: Iterable[Unit], other_reads: Iterable[View]) -> set[str]:
+    """Bases that are read from memory somewhere."""
+    bases = {v.base for v in other_reads}
+    for unit in units:
+        if isinstance(unit, Instr):
+            bases.update(s.base for s in unit.srcs if isinstance(s, View))
+            bases.add(unit.dst.base)
+            continue
+        bases.update(w.base for w in memory_reads(unit))
+        if unit.head is not None:
+            bases.update(s.base for s in unit.head.step.instr.srcs if isinstance(s, View))
+    return bases
+
+
+def row_layouts(units: list[Unit], other_reads: Iterable[View]) -> dict[str, Layout]:
+    """Tiles that are accessed by one region only, written there before they are read, and follow its outer loops."""
+    users: dict[str, set[int]] = {v.base: {-1, -2} for v in other_reads}
+    for number, unit in enumerate(units):
+        if isinstance(unit, Instr):
+            views = [unit.dst, *(s for s in unit.srcs if isinstance(s, View))]
+            for view in views:
+                users.setdefault(view.base, set()).update((number, -1))
+            continue
+        for member in unit.members():
+            for key in [*member.reads(), member.dst]:
+                users.setdefault(key.base, set()).add(number)
+        if unit.head is not None:
+            instr = unit.head.step.instr
+            for base in [instr.dst.base, *(s.base for s in instr.srcs if isinstance(s, View))]:
+                users.setdefault(base, set()).update((number, -1))
+    result = {}
+    for base, numbers in users.items():
+        if len(numbers) != 1:
+            continue
+        (number,) = numbers
+        region = units[number]
+        assert isinstance(region, Region)
+        layout = _row_layout(region, base)
+        if layout is not None:
+            result[base] = layout
+    return result
+
+
+def _row_layout(region: Region, base: str) -> Layout | None:
+    outer = set(region.outer)
+    follows: tuple[int | None, ...] | None = None
+    written = False
+    for member in region.members():
+        for key in [*(w for w in member.reads()), member.dst]:
+            if key.base != base:
+                continue
+            if (not written and key is not member.dst) or (not written and member.step.reads_dst):
+                return None
+            mine: list[int | None] = []
+            for _, steps in key.axes:
+                loops = [k for k, _ in steps if k in outer]
+                if loops and (len(steps) != 1 or steps[0][1] != 1):
+                    return None
+                mine.append(loops[0] if loops else None)
+            if follows is not None and tuple(mine) != follows:
+                return None
+            follows = tuple(mine)
+        if member.dst.base == base:
+            written = True
+    return Layout(follows) if follows is not None and any(f is not None for f in follows) else None

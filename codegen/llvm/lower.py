@@ -1,0 +1,212 @@
+"""Tile program to LLVM module text: the function around the body, control flow, and the units of each straight run.
+
+Kernel ABI: `i64 @k_<digest>(ptr args, ptr dims, i64 begin, i64 end, ptr scratch)`. `args` holds the base address of each
+parameter and `dims` the value of each dim, in the program's order; grid indices begin..end-1 are run; `scratch` is
+private to the thread, 64-byte aligned and `scratch_bytes` long. The result is 0, or `code | index << 8` of the check
+that failed; a kernel never traps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from codegen.llvm.alias import resolve_aliases
+from codegen.llvm.checks import require
+from codegen.llvm.conversions import convert
+from codegen.llvm.dims_ssa import DimValues
+from codegen.llvm.host_class import host_class
+from codegen.llvm.indexed import emit_indexed
+from codegen.llvm.liveness import row_layouts, tiles_in_memory
+from codegen.llvm.matmul import emit_product
+from codegen.llvm.padded_load import emit_padded_load
+from codegen.llvm.region_code import RegionCode
+from codegen.llvm.regions import Region, RegionBuilder, Unit
+from codegen.llvm.scan import emit_scan
+from codegen.llvm.storage import Storage
+from codegen.llvm.text import Function, module_text
+from codegen.llvm.vector_code import VectorCode
+from codegen.llvm.vector_memory import load_vector
+from codegen.tile.instructions import INSTRUCTIONS, STATUS_RANGE
+from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View
+from codegen.tile.text import program_to_text
+from tensor_types.dtypes import I64
+
+
+@dataclass
+class Loop:
+    """A sequential loop over nodes."""
+
+    stmt: For
+    body: list[Node]
+
+
+@dataclass
+class Branch:
+    """A choice between two lists of nodes."""
+
+    stmt: If
+    then: list[Node]
+    orelse: list[Node]
+
+
+Node = Unit | Loop | Branch | ReadDim
+
+
+def symbol_name(program: Program) -> str:
+    """The exported function's name: `k_` and 16 hex digits of the serialised program's digest."""
+    return "k_" + hashlib.sha256(program_to_text(program).encode()).hexdigest()[:16]
+
+
+def schedule(body: tuple[Stmt, ...]) -> list[Node]:
+    """The body with its straight runs partitioned into units."""
+    nodes: list[Node] = []
+    builder = RegionBuilder()
+    for stmt in body:
+        if isinstance(stmt, Instr):
+            builder.add(stmt)
+            continue
+        nodes += builder.units()
+        builder = RegionBuilder()
+        if isinstance(stmt, For):
+            nodes.append(Loop(stmt, schedule(stmt.body)))
+        elif isinstance(stmt, If):
+            nodes.append(Branch(stmt, schedule(stmt.then), schedule(stmt.orelse)))
+        else:
+            nodes.append(stmt)
+    return nodes + builder.units()
+
+
+def units_of(nodes: list[Node]) -> tuple[list[Unit], list[View]]:
+    """All units in program order, and the views that other nodes read."""
+    units: list[Unit] = []
+    views: list[View] = []
+    for node in nodes:
+        if isinstance(node, ReadDim):
+            views.append(node.source)
+        elif isinstance(node, Loop):
+            inner = units_of(node.body)
+            units, views = units + inner[0], views + inner[1]
+        elif isinstance(node, Branch):
+            for side in (node.then, node.orelse):
+                inner = units_of(side)
+                units, views = units + inner[0], views + inner[1]
+        else:
+            units.append(node)
+    return units, views
+
+
+class Lowering:
+    """Emits one program for one host class."""
+
+    def __init__(self, program: Program, target: object) -> None:
+        self.program = resolve_aliases(program)
+        self.fn = Function(
+            symbol_name(program), ["ptr %args", "ptr %dims", "i64 %begin", "i64 %end", "ptr %scratch"],
+            attributes="nounwind",
+        )  # fmt: skip
+        self.code = VectorCode(self.fn, host_class(target))
+        self.dims = DimValues(self.fn)
+
+    def run(self) -> None:
+        """Emits the function."""
+        fn, program = self.fn, self.program
+        pointers = {}
+        for number, param in enumerate(program.params):
+            pointers[param.name] = fn.load("ptr", fn.offset("%args", number, "ptr"), 8)
+        for number, dim in enumerate(program.dims):
+            value = dim.low if dim.low == dim.high else fn.load("i64", fn.offset("%dims", number, "i64"), 8)
+            self.dims.bind(dim.name, value)
+        self.storage = Storage(fn, self.dims, program, pointers, "%scratch")
+        nodes = schedule(program.body)
+        units, views = units_of(nodes)
+        tiles = {t.name for t in program.tiles}
+        self.storage.resident = tiles_in_memory(units, views) & tiles
+        self.storage.rows = {b: y for b, y in row_layouts(units, views).items() if b in self.storage.resident}
+        extents = [self.dims.value(extent) for _, extent in program.grid]
+        with fn.loop("%end", 1, "%begin") as flat, self.dims.scope():
+            rest = flat
+            for (name, _), extent in zip(reversed(program.grid[1:]), reversed(extents[1:]), strict=True):
+                outer = fn.floordiv(rest, extent)
+                self.dims.bind(name, fn.sub(rest, fn.mul(outer, extent)))
+                rest = outer
+            if program.grid:
+                self.dims.bind(program.grid[0][0], rest)
+            self._nodes(nodes)
+        fn.do("ret i64 0")
+
+    def _nodes(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, Region):
+                self._region(node)
+            elif isinstance(node, Instr):
+                self._instruction(node)
+            elif isinstance(node, ReadDim):
+                self._read_dim(node)
+            elif isinstance(node, Loop):
+                extent = self.dims.value(node.stmt.extent)
+                with self.fn.loop(extent) as index, self.dims.scope():
+                    self.dims.bind(node.stmt.var, index)
+                    self._nodes(node.body)
+            else:
+                self._branch(node)
+
+    def _region(self, region: Region) -> None:
+        if region.head is not None:
+            with self.dims.scope():
+                emit_product(self.code, self.storage, region)
+        else:
+            # What is computed inside its loops does not dominate what follows.
+            with self.dims.scope():
+                RegionCode(self.code, self.storage, region).emit()
+
+    def _instruction(self, instr: Instr) -> None:
+        kind = INSTRUCTIONS[instr.op].kind
+        with self.dims.scope():
+            if kind == "move":
+                emit_padded_load(self.code, self.storage, instr)
+            elif kind == "scan":
+                emit_scan(self.code, self.storage, instr)
+            else:
+                emit_indexed(self.code, self.storage, instr)
+
+    def _read_dim(self, node: ReadDim) -> None:
+        fn, code = self.fn, self.code
+        access = self.storage.view_access(node.source)
+        value = convert(code, load_vector(code, access.pointer, access.dtype, 0, 1), I64)
+        number = code.extract(value, 0)
+        low = fn.emit(f"icmp sge i64 {number}, {self.dims.value(node.low)}")
+        high = fn.emit(f"icmp sle i64 {number}, {self.dims.value(node.high)}")
+        require(fn, fn.emit(f"and i1 {low}, {high}"), STATUS_RANGE, number)
+        self.dims.bind(node.var, number)
+
+    def _branch(self, node: Branch) -> None:
+        fn, stmt = self.fn, node.stmt
+        left, right = self.dims.value(stmt.left), self.dims.value(stmt.right)
+        predicate = {"<": "slt", "<=": "sle", "==": "eq"}[stmt.relation]
+        condition = fn.emit(f"icmp {predicate} i64 {left}, {right}")
+
+        def side(nodes: list[Node]) -> None:
+            with self.dims.scope():
+                self._nodes(nodes)
+
+        orelse = (lambda: side(node.orelse)) if node.orelse else None
+        fn.when(condition, lambda: side(node.then), orelse)
+
+
+@lru_cache(maxsize=256)
+def _lowered(program: Program, target: object) -> Lowering:
+    lowering = Lowering(program, target)
+    lowering.run()
+    return lowering
+
+
+def lower(program: Program, target: object) -> str:
+    """LLVM module text of a verified program for a host class (a `Target` or its name)."""
+    return module_text([_lowered(program, target).fn])
+
+
+def scratch_bytes(program: Program, target: object) -> int:
+    """Bytes of scratch memory that one thread needs to run the program's kernel."""
+    return _lowered(program, target).storage.scratch_bytes

@@ -1,0 +1,195 @@
+"""The graph in SSA form, with use lists kept right by the data structure and the origin of every source tensor.
+
+A *source tensor* is a tensor of the model as read. `Graph.origins` gives each of them exactly one state:
+
+    same         the value holds the tensor itself (in whatever format)
+    cast         the value holds it in another dtype
+    slice, scale the value holds a part of it, or it up to a factor
+    interior     it lives inside the fused kernel that makes `value`, and is never written to memory
+    folded       it was computed at convert time; `value` is the constant, when it is still there
+    dead         nothing needs it
+
+Only `Rewriter` (graph_opt.ir.rewriter) redirects uses after import, because it demands the relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from tensor_types.dims import Dim
+from tensor_types.dtypes import DType
+from tensor_types.formats import PLAIN, Format
+
+AttrValue: TypeAlias = int | float | str | bool | None | Sequence[int] | Sequence[float] | Sequence[str] | np.ndarray
+
+RELATIONS = ("same", "cast", "slice", "scale", "interior", "folded", "dead")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a source tensor is now: its relation and the value that it refers to (None for dead)."""
+
+    relation: str
+    value: str | None
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor. `shape` is None while the rank is unknown; dims that only the data decides are fresh names `u0`, `u1`...
+
+    `data` is the content of a constant. `content` is the symbolic content of a small integer tensor (flattened dims),
+    which lets shape arithmetic fold away. `producer` is None for graph inputs, constants and outer values.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...] | None
+    format: Format = PLAIN
+    data: np.ndarray | None = None
+    content: tuple[Dim, ...] | None = None
+    producer: Node | None = None
+    uses: list[tuple[Node, int]] = field(default_factory=list, repr=False)
+
+    @property
+    def is_constant(self) -> bool:
+        return self.data is not None
+
+    @property
+    def rank(self) -> int:
+        """Number of axes; ValueError while unknown."""
+        if self.shape is None:
+            raise ValueError(f"the rank of {self.name} is not known")
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    def __str__(self) -> str:
+        shape = "?" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"%{self.name}: {self.dtype}[{shape}]"
+
+
+@dataclass(eq=False)
+class Node:
+    """One operator: `inputs` may hold None for absent optional ones. `op` is 'Domain::Name', or 'Name' for ai.onnx.
+
+    `subgraphs` holds then_branch, else_branch, body; a `Fused` node has one, `body`, whose inputs and outputs are its own
+    in order. Bodies of If, Loop and Scan may use values of the outer graph directly.
+    """
+
+    op: str
+    name: str
+    inputs: list[Value | None]
+    outputs: list[Value]
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+    subgraphs: dict[str, Graph] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Value:
+        """The only or first output."""
+        return self.outputs[0]
+
+    def input(self, index: int) -> Value | None:
+        """Input `index`, None when absent or beyond the end."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def set_input(self, index: int, value: Value | None) -> None:
+        """Replaces one input and keeps the use lists right."""
+        old = self.inputs[index]
+        if old is not None:
+            old.uses.remove((self, index))
+        self.inputs[index] = value
+        if value is not None:
+            value.uses.append((self, index))
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.name!r}"
+
+
+@dataclass(eq=False)
+class Graph:
+    """A graph: inputs, outputs, and `nodes` in an order in which producers precede uses."""
+
+    name: str = "graph"
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    dims: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Named dims of the model and their inclusive ranges."""
+
+    def add_value(
+        self,
+        name: str,
+        dtype: DType,
+        shape: tuple[Dim, ...] | None,
+        *,
+        data: np.ndarray | None = None,
+        format: Format = PLAIN,
+    ) -> Value:
+        """A new value; a name that is taken gets a suffix."""
+        value = Value(self.fresh_name(name), dtype, shape, format, data)
+        self.values[value.name] = value
+        return value
+
+    def add_constant(self, name: str, data: np.ndarray, dtype: DType) -> Value:
+        """A new constant."""
+        return self.add_value(name, dtype, tuple(data.shape), data=data)
+
+    def fresh_name(self, name: str) -> str:
+        """`name`, or with the first free suffix."""
+        if name not in self.values:
+            return name
+        number = 1
+        while f"{name}.{number}" in self.values:
+            number += 1
+        return f"{name}.{number}"
+
+    def add_node(
+        self,
+        op: str,
+        inputs: Iterable[Value | None],
+        outputs: Iterable[Value],
+        attrs: Mapping[str, AttrValue] | None = None,
+        *,
+        name: str = "",
+        before: Node | None = None,
+        subgraphs: Mapping[str, Graph] | None = None,
+    ) -> Node:
+        """Appends a node, or inserts it before another; registers uses and producers."""
+        node = Node(op, name, list(inputs), list(outputs), dict(attrs or {}), dict(subgraphs or {}))
+        for index, value in enumerate(node.inputs):
+            if value is not None:
+                value.uses.append((node, index))
+        for value in node.outputs:
+            value.producer = node
+        if before is None:
+            self.nodes.append(node)
+        else:
+            self.nodes.insert(self.nodes.index(before), node)
+        return node
+
+    def remove_node(self, node: Node) -> None:
+        """Removes a node whose outputs have no uses, and its outputs; ValueError if one is still used."""
+        for value in node.outputs:
+            if value.uses or value in self.outputs:
+                raise ValueError(f"{node} cannot be removed: {value.name} is used")
+        for index, value in enumerate(node.inputs):
+            if value is not None:
+                value.uses.remove((node, index))
+        for value in node.outputs:
+            self.values.pop(value.name, None)
+        self.nodes.remove(node)
+
+    def is_output(self, value: Value) -> bool:
+        return any(value is o for o in self.outputs)
+
+    def constants(self) -> list[Value]:
+        """Constants in order of first registration."""
+        return [v for v in self.values.values() if v.is_constant]

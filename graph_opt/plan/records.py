@@ -1,0 +1,76 @@
+"""What planning needs to know of the work that a node was lowered to: neutral records, no kernel code.
+
+A node becomes one or more `KernelRecord`s (native code, one task each) or one `HostRecord` (the AI CPU: numpy code of
+the runtime, by name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensor_types.dims import Dim
+from tensor_types.formats import PLAIN, Format
+
+
+@dataclass(frozen=True)
+class TaskOperand:
+    """One pointer argument: a value of the graph by name, or scratch of `bytes` that lives during the task alone.
+
+    `packing` is the format in which a constant is wanted, on top of the value's own format. `reshape` is the shape the
+    constant takes before packing (None: its own), for instance a convolution's weight seen as a matrix; `permute` applies
+    before the reshape.
+    """
+
+    value: str | None
+    role: str
+    """'in', 'out', 'inout' or 'workspace'."""
+    packing: Format = PLAIN
+    bytes: Dim = 0
+    permute: tuple[int, ...] | None = None
+    reshape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """A native task: program text, operands in the order of the program's parameters, values of its dims in its order."""
+
+    program: str
+    operands: tuple[TaskOperand, ...]
+    dims: tuple[Dim, ...]
+    grid: Dim
+    node: str
+    """Name of the graph node that it computes (part of)."""
+    family: str
+    work: Dim = 0
+    """Rough number of scalar operations, for the choice of chunk sizes; 0 when trivial."""
+    may_alias: tuple[tuple[int, int], ...] = ()
+    """(output operand, input operand) pairs that may share bytes element for element."""
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """A task for the AI CPU: `op` names an implementation in the runtime, `attrs` are JSON values."""
+
+    op: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    node: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
+    """Outputs whose size or kind only the run decides: they live as object handles, not in the arena."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AliasRecord:
+    """`output` is `input` seen with another shape (Reshape, Squeeze, a leading slice): no task, shared bytes."""
+
+    output: str
+    input: str
+    node: str
+    byte_offset: Dim = 0
+
+
+Record = KernelRecord | HostRecord | AliasRecord

@@ -1,0 +1,36 @@
+"""`python -m models list | get NAME ... | all`: shows the models, or brings them into the cache and prints their paths."""
+
+from __future__ import annotations
+
+import sys
+
+from models import registry
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["list"]:
+            for name, model in registry.MODELS.items():
+                origin = "built" if model.build else "trained"
+                dims = " ".join(f"{key}={size}" for key, size in model.dims.items()) or "static"
+                print(f"{name:22} {origin:8} {dims:32} {model.summary}")
+            return 0
+        case ["all"]:
+            wanted = registry.names()
+        case ["get", _, *_]:
+            wanted = arguments[1:]
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    failures = 0
+    for name in wanted:
+        try:
+            print(registry.get(name), flush=True)
+        except (registry.ModelUnavailable, KeyError) as error:
+            failures += 1
+            print(f"{name}: {error.args[0]}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,536 @@
+"""Dimension expressions: the closed language int, named dim, +, x, floordiv, mod, min, max.
+
+A `Dim` is a Python int or an `Expr`. An `Expr` is kept in a normal form, a polynomial over *atoms*
+(named dims and the non-linear terms floordiv, mod, min, max), so equal polynomials compare equal and hash alike.
+Division and mod round towards minus infinity, as in Python. Divisors must be positive.
+
+    >>> m = dim("m"); str(ceildiv(m, 64) * 64 - m)
+    '64*((m + 63)//64) - m'
+
+`prove_le(a, b, ranges)` decides a <= b for every value of the dims in their ranges; it is sound, not complete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import gcd
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A named dim (`kind` 'dim') or a non-linear term ('floordiv', 'mod', 'min', 'max') of two dims."""
+
+    kind: str
+    name: str = ""
+    args: tuple[Dim, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "dim":
+            return self.name
+        if self.kind in ("min", "max"):
+            return f"{self.kind}({', '.join(str(a) for a in self.args)})"
+        left, right = (f"({a})" if isinstance(a, Expr) and not a.is_name else str(a) for a in self.args)
+        return f"({left}//{right})" if self.kind == "floordiv" else f"({left}%{right})"
+
+
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
+    return (-len(monomial), tuple(str(a) for a in monomial))
+
+
+class Expr:
+    """A non-constant dimension expression; build it with `dim`, arithmetic and the functions of this module."""
+
+    __slots__ = ("terms", "_hash")
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    @property
+    def is_name(self) -> bool:
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in self.terms:
+            body = "*".join(str(a) for a in monomial)
+            size = abs(factor)
+            part = str(size) if not body else body if size == 1 else f"{size}*{body}"
+            sign = "-" if factor < 0 else "+"
+            text = (f"-{part}" if factor < 0 else part) if not text else f"{text} {sign} {part}"
+        return text
+
+    def __add__(self, other: Dim) -> Dim:
+        return _sum(self, other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _sum(self, other, -1)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _sum(other, self, -1)
+
+    def __neg__(self) -> Dim:
+        return _sum(0, self, -1)
+
+    def __mul__(self, other: Dim) -> Dim:
+        product: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other):
+                key = tuple(sorted(left + right, key=str))
+                product[key] = product.get(key, 0) + a * b
+        return _make(product)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+
+Dim: TypeAlias = int | Expr
+
+
+def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(value, Expr):
+        return value.terms
+    return (((), int(value)),) if value else ()
+
+
+def _make(terms: Mapping[Monomial, int]) -> Dim:
+    kept = [(m, f) for m, f in terms.items() if f]
+    if not kept:
+        return 0
+    if len(kept) == 1 and kept[0][0] == ():
+        return kept[0][1]
+    return Expr(tuple(sorted(kept, key=lambda t: _order(t[0]))))
+
+
+def _sum(left: Dim, right: Dim, sign: int) -> Dim:
+    total = dict(_terms(left))
+    for monomial, factor in _terms(right):
+        total[monomial] = total.get(monomial, 0) + sign * factor
+    return _make(total)
+
+
+def _atom(kind: str, *args: Dim) -> Expr:
+    return Expr((((Atom(kind, args=args),), 1),))
+
+
+@lru_cache(maxsize=4096)
+def dim(name: str) -> Expr:
+    """The named dim `name`, a run-time size >= 0 unless a range says otherwise."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
+        raise ValueError(f"not a dim name: {name!r}")
+    return Expr((((Atom("dim", name),), 1),))
+
+
+def _content(value: Dim) -> int:
+    common = 0
+    for _, factor in _terms(value):
+        common = gcd(common, factor)
+    return common
+
+
+def _split(value: Dim, divisor: int) -> tuple[Dim, Dim]:
+    """(q, r) with value = divisor*q + r, where r holds what the divisor does not divide term by term."""
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, factor in _terms(value):
+        q, r = divmod(factor, divisor)
+        quotient[monomial] = q
+        rest[monomial] = r
+    return _make(quotient), _make(rest)
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """floor(a / b); b must be positive."""
+    if isinstance(b, int):
+        if b <= 0:
+            raise ValueError("the divisor of a dim must be positive")
+        if b == 1 or a == 0:
+            return a
+        if isinstance(a, int):
+            return a // b
+        whole, rest = _split(a, b)
+        if isinstance(rest, int):
+            return whole + rest // b
+        common = gcd(b, _content(rest))
+        if common > 1:
+            rest, b = _split(rest, common)[0], b // common
+        if b == 1:
+            return whole + rest
+        if isinstance(rest, Expr) and rest.is_name:
+            inner = rest.terms[0][0][0]
+            if inner.kind == "floordiv" and isinstance(inner.args[1], int):
+                return whole + floordiv(inner.args[0], inner.args[1] * b)
+            if inner.kind == "mod" and isinstance(inner.args[1], int) and inner.args[1] <= b:
+                return whole
+        return whole + _atom("floordiv", rest, b)
+    if a == 0:
+        return 0
+    if a == b:
+        return 1
+    ratio = _exact_ratio(a, b)
+    return ratio if ratio is not None else _atom("floordiv", a, b)
+
+
+def _exact_ratio(a: Dim, b: Expr) -> Dim | None:
+    """a / b when b is a single monomial that divides every term of a."""
+    if len(b.terms) != 1:
+        return None
+    (monomial, factor), out = b.terms[0], {}
+    for candidate, value in _terms(a):
+        rest = list(candidate)
+        for atom in monomial:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if value % factor:
+            return None
+        out[tuple(rest)] = value // factor
+    return _make(out)
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    """a - b*floor(a / b); b must be positive."""
+    if isinstance(b, int):
+        if b <= 0:
+            raise ValueError("the divisor of a dim must be positive")
+        if b == 1:
+            return 0
+        if isinstance(a, int):
+            return a % b
+        rest = _split(a, b)[1]
+        if isinstance(rest, int):
+            return rest % b
+        return _atom("mod", rest, b)
+    if a == 0 or a == b or (_exact_ratio(a, b) is not None):
+        return 0
+    return _atom("mod", a, b)
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    """ceil(a / b) for positive b."""
+    return floordiv(a + b - 1, b)
+
+
+def _extremum(kind: str, values: tuple[Dim, ...]) -> Dim:
+    pick: Callable[..., int] = min if kind == "min" else max
+    flat: list[Dim] = []
+    for value in values:
+        if isinstance(value, Expr) and value.is_name and value.terms[0][0][0].kind == kind:
+            flat.extend(value.terms[0][0][0].args)
+        else:
+            flat.append(value)
+    # Values that differ by a constant are decided here: min(m, m + 3) is m.
+    groups: dict[Dim, int] = {}
+    for value in flat:
+        constant = next((f for m, f in _terms(value) if m == ()), 0)
+        base = value - constant
+        groups[base] = pick(groups[base], constant) if base in groups else constant
+    kept = [base + constant for base, constant in groups.items()]
+    if len(kept) == 1:
+        return kept[0]
+    return _atom(kind, *sorted(kept, key=lambda v: (isinstance(v, Expr), str(v))))
+
+
+def dmin(*values: Dim) -> Dim:
+    """The smallest of the values."""
+    return _extremum("min", values)
+
+
+def dmax(*values: Dim) -> Dim:
+    """The largest of the values."""
+    return _extremum("max", values)
+
+
+def product(values: object) -> Dim:
+    """The product of an iterable of dims; 1 when empty."""
+    total: Dim = 1
+    for value in values:  # type: ignore[attr-defined]
+        total = total * value
+    return total
+
+
+def names(value: Dim) -> frozenset[str]:
+    """Every dim name that occurs in the value."""
+    if isinstance(value, int):
+        return frozenset()
+    found: set[str] = set()
+    for monomial, _ in value.terms:
+        for atom in monomial:
+            if atom.kind == "dim":
+                found.add(atom.name)
+            for arg in atom.args:
+                found |= names(arg)
+    return frozenset(found)
+
+
+_OPS: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "min": dmin, "max": dmax}
+
+
+def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
+    """The value with dims replaced; names that `env` lacks stay."""
+    if isinstance(value, int) or not env:
+        return value
+    total: Dim = 0
+    for monomial, factor in value.terms:
+        part: Dim = factor
+        for atom in monomial:
+            if atom.kind == "dim":
+                part = part * env.get(atom.name, _named(atom))
+            else:
+                part = part * _OPS[atom.kind](*(substitute(a, env) for a in atom.args))
+        total = total + part
+    return total
+
+
+def _named(atom: Atom) -> Expr:
+    return Expr((((atom,), 1),))
+
+
+def evaluate(value: Dim, env: Mapping[str, int]) -> int:
+    """The number that the value has under `env`; KeyError names a missing dim."""
+    if isinstance(value, int):
+        return value
+    total = 0
+    for monomial, factor in value.terms:
+        part = factor
+        for atom in monomial:
+            if atom.kind == "dim":
+                part *= env[atom.name]
+                continue
+            args = [evaluate(a, env) for a in atom.args]
+            if atom.kind == "floordiv":
+                part *= args[0] // args[1]
+            elif atom.kind == "mod":
+                part *= args[0] % args[1]
+            else:
+                part *= min(args) if atom.kind == "min" else max(args)
+        total += part
+    return total
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*%(),]))")
+
+
+def parse(text: str) -> Dim:
+    """Reads the text form back: parse(str(e)) == e. ValueError on anything else."""
+    tokens: list[str] = []
+    at = 0
+    stripped = text.rstrip()
+    while at < len(stripped):
+        match = _TOKEN.match(stripped, at)
+        if not match:
+            raise ValueError(f"not a dim expression: {text!r}")
+        tokens.append(match.group().strip())
+        at = match.end()
+    if len(tokens) > 4096:
+        raise ValueError("dim expression too long")
+    value, rest = _parse_sum(tokens, 0, 0)
+    if rest != len(tokens):
+        raise ValueError(f"not a dim expression: {text!r}")
+    return value
+
+
+def _parse_sum(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
+    if depth > 64:
+        raise ValueError("dim expression nested too deeply")
+    sign = 1
+    if at < len(tokens) and tokens[at] == "-":
+        sign, at = -1, at + 1
+    value, at = _parse_product(tokens, at, depth)
+    value = value * sign
+    while at < len(tokens) and tokens[at] in "+-":
+        sign = 1 if tokens[at] == "+" else -1
+        right, at = _parse_product(tokens, at + 1, depth)
+        value = value + right * sign
+    return value, at
+
+
+def _parse_product(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
+    value, at = _parse_leaf(tokens, at, depth)
+    while at < len(tokens) and tokens[at] in ("*", "//", "%"):
+        op = tokens[at]
+        right, at = _parse_leaf(tokens, at + 1, depth)
+        value = value * right if op == "*" else floordiv(value, right) if op == "//" else mod(value, right)
+    return value, at
+
+
+def _parse_leaf(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
+    if at >= len(tokens):
+        raise ValueError("dim expression ends early")
+    token = tokens[at]
+    if token.isdigit():
+        return int(token), at + 1
+    if token == "(":
+        value, at = _parse_sum(tokens, at + 1, depth + 1)
+        return value, _expect(tokens, at, ")")
+    if token in ("min", "max") and at + 1 < len(tokens) and tokens[at + 1] == "(":
+        args: list[Dim] = []
+        at += 1
+        while tokens[at] in ("(", ","):
+            value, at = _parse_sum(tokens, at + 1, depth + 1)
+            args.append(value)
+            if at >= len(tokens):
+                raise ValueError("dim expression ends early")
+        return _OPS[token](*args), _expect(tokens, at, ")")
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", token):
+        return dim(token), at + 1
+    raise ValueError(f"unexpected {token!r} in a dim expression")
+
+
+def _expect(tokens: list[str], at: int, token: str) -> int:
+    if at >= len(tokens) or tokens[at] != token:
+        raise ValueError(f"expected {token!r} in a dim expression")
+    return at + 1
+
+
+Range: TypeAlias = tuple[Dim, Dim | None]
+"""Inclusive lowest and highest value of a dim; either may be an expression of other dims, None is unbounded."""
+
+
+def prove_le(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
+    """True only if a <= b for all dims in their ranges (a dim without a range is >= 0)."""
+    return _nonneg(b - a, ranges, 24)
+
+
+def _low_high(value: Dim, ranges: Mapping[str, Range], depth: int) -> tuple[Fraction | None, Fraction | None]:
+    """Constant bounds by interval arithmetic; None is unbounded."""
+    low: Fraction | None = Fraction(0)
+    high: Fraction | None = Fraction(0)
+    for monomial, factor in _terms(value):
+        lo: Fraction | None = Fraction(1)
+        hi: Fraction | None = Fraction(1)
+        for atom in monomial:
+            alo, ahi = _atom_bounds(atom, ranges, depth)
+            if lo is not None and alo is not None and lo >= 0 and alo >= 0:
+                lo, hi = lo * alo, None if hi is None or ahi is None else hi * ahi
+            elif None not in (lo, hi, alo, ahi):
+                corners = [x * y for x in (lo, hi) for y in (alo, ahi)]  # type: ignore[operator]
+                lo, hi = min(corners), max(corners)
+            else:
+                lo = hi = None
+        if factor < 0:
+            lo, hi = hi, lo
+        low = None if low is None or lo is None else low + factor * lo
+        high = None if high is None or hi is None else high + factor * hi
+    return low, high
+
+
+def _atom_bounds(atom: Atom, ranges: Mapping[str, Range], depth: int) -> tuple[Fraction | None, Fraction | None]:
+    if depth <= 0:
+        return None, None
+    if atom.kind == "dim":
+        first, last = ranges.get(atom.name, (0, None))
+        low = _low_high(first, ranges, depth - 1)[0]
+        return low, None if last is None else _low_high(last, ranges, depth - 1)[1]
+    bounds = [_low_high(a, ranges, depth - 1) for a in atom.args]
+    lows, highs = [b[0] for b in bounds], [b[1] for b in bounds]
+    if atom.kind == "min":
+        known = [h for h in highs if h is not None]
+        return (None if None in lows else min(lows)), (min(known) if known else None)  # type: ignore[type-var]
+    if atom.kind == "max":
+        known = [v for v in lows if v is not None]
+        return (max(known) if known else None), (None if None in highs else max(highs))  # type: ignore[type-var]
+    divisor = atom.args[1]
+    if atom.kind == "mod":
+        top = highs[1]
+        inner = highs[0] if lows[0] is not None and lows[0] >= 0 else None
+        tops = [t for t in (None if top is None else top - 1, inner) if t is not None]
+        return Fraction(0), min(tops) if tops else None
+    if isinstance(divisor, int):
+        return (
+            None if lows[0] is None else Fraction(lows[0] // divisor),
+            None if highs[0] is None else Fraction(highs[0] // divisor),
+        )
+    if lows[0] is not None and lows[0] >= 0:
+        return Fraction(0), highs[0]
+    return None, None
+
+
+def _replace(value: Dim, old: Atom, new: Dim) -> Dim:
+    """The value with every top-level occurrence of an atom replaced."""
+    total: Dim = 0
+    for monomial, factor in _terms(value):
+        part: Dim = factor
+        for atom in monomial:
+            part = part * (new if atom == old else _named(atom))
+        total = total + part
+    return total
+
+
+def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int) -> bool:
+    low = _low_high(value, ranges, 6)[0]
+    if low is not None and low >= 0:
+        return True
+    if depth <= 0 or isinstance(value, int):
+        return False
+    linear = {m[0]: f for m, f in value.terms if len(m) == 1}
+    seen_elsewhere = {a for m, _ in value.terms if len(m) > 1 for a in m}
+    for atom, factor in linear.items():
+        if atom.kind in ("min", "max") and atom not in seen_elsewhere:
+            # -k*min(x, y) >= -k*x, so either bound suffices; +k*min(x, y) needs both. max is the mirror image.
+            either = (factor < 0) == (atom.kind == "min")
+            trials = (_nonneg(_replace(value, atom, arg), ranges, depth - 1) for arg in atom.args)
+            return any(trials) if either else all(trials)
+    for atom, factor in linear.items():
+        if atom.kind == "floordiv" and isinstance(atom.args[1], int) and atom not in seen_elsewhere:
+            divisor = atom.args[1]
+            if factor % divisor:
+                return _nonneg(value * divisor, ranges, depth - 1)
+            exact = _atom("floordiv", *atom.args) * factor
+            return _nonneg(
+                value - exact + (atom.args[0] - mod(atom.args[0], divisor)) * (factor // divisor), ranges, depth - 1
+            )
+    # The extreme of a linear expression lies at an end of a dim's range; innermost dims (ranges over others) first.
+    inside = {n for m, _ in value.terms for a in m if a.kind != "dim" for n in names(Expr((((a,), 1),)))}
+    depends = {n for other in ranges.values() for end in other if end is not None for n in names(end)}
+    movable = [a for a in linear if a.kind == "dim" and a.name in ranges and a.name not in inside]
+    movable = [a for a in movable if a not in seen_elsewhere]
+    for atom in sorted(movable, key=lambda a: (a.name in depends, a.name)):
+        first, last = ranges[atom.name]
+        end = first if linear[atom] > 0 else last
+        if end is None or (isinstance(end, int) and isinstance(first, int) and atom.name in depends):
+            continue
+        return _nonneg(_replace(value, atom, end), ranges, depth - 1)
+    # A product of a loop variable and another non-negative dim is monotone in the variable as well.
+    for monomial, factor in value.terms:
+        for atom in monomial:
+            if len(monomial) < 2 or atom.kind != "dim" or atom.name not in ranges or atom.name in inside:
+                continue
+            first, last = ranges[atom.name]
+            group = [(m, f) for m, f in value.terms if atom in m]
+            if any(m.count(atom) != 1 or (f < 0) != (factor < 0) for m, f in group):
+                continue
+            end = first if factor > 0 else last
+            if end is not None and all(
+                (_low_high(_make({tuple(x for x in m if x != atom): 1}), ranges, 6)[0] or 0) >= 0 for m, _ in group
+            ):
+                return _nonneg(_replace(value, atom, end), ranges, depth - 1)
+    return False

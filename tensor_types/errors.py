@@ -1,0 +1,60 @@
+"""The one base of every error that a user is meant to read: code, place, cause and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class OpenAtcError(Exception):
+    """An error with a code, the place where it arose and what to do about it.
+
+    `where` uses the keys node, op, tensor and flag; absent ones are left out.
+    `exit_code` is what a command line returns for it (3 invalid input or model, 4 unsupported operator,
+    5 resource, 6 accuracy, 7 environment).
+    """
+
+    exit_code = 3
+    default_code = "E10001"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, where: Mapping[str, str] | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.where = dict(where or {})
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        place = ", ".join(f"{key} {value}" for key, value in self.where.items())
+        text = f"{self.code}: {self.message}"
+        if place:
+            text += f" [{place}]"
+        if self.remedy:
+            text += f" ({self.remedy})"
+        return text
+
+
+class InvalidModel(OpenAtcError):
+    """The model or an input breaks a rule of ONNX or of the model itself."""
+
+
+class UnsupportedOperator(OpenAtcError):
+    """No kernel and no AI CPU implementation exists for a node."""
+
+    exit_code = 4
+    default_code = "E16002"
+
+
+class ResourceLimit(OpenAtcError):
+    """Memory, disk or a stated size limit is exhausted."""
+
+    exit_code = 5
+    default_code = "E14001"
+
+
+class EnvironmentProblem(OpenAtcError):
+    """The machine lacks something that is needed: a package, a CPU feature, a file permission."""
+
+    exit_code = 7
+    default_code = "E13001"

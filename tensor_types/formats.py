@@ -1,0 +1,176 @@
+"""Formats: invertible maps from the logical index of a tensor to its physical index.
+
+A `Format` is a sequence of steps applied to the logical shape: `Permute`, `Split` (an axis into blocks, padded with
+zeros up to a whole block) and `Pad` (a halo of zeros around an axis). Relayout, weight packing and comparison derive
+from it; NCHW, NHWC, NC1HWC0, FRACTAL_NZ and packed matmul panels are instances.
+
+    >>> FRACTAL_NZ(16).physical_shape((100, 40))
+    (3, 7, 16, 16)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tensor_types.dims import Dim, ceildiv
+
+
+@dataclass(frozen=True)
+class Permute:
+    """Physical axis i is axis `perm[i]` of what came before."""
+
+    perm: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"perm({','.join(map(str, self.perm))})"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Axis `axis` of extent d becomes two axes (ceil(d/factor), factor); the padding holds zeros."""
+
+    axis: int
+    factor: int
+
+    def __str__(self) -> str:
+        return f"split({self.axis},{self.factor})"
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Axis `axis` gets `before` and `after` further elements, which hold zeros."""
+
+    axis: int
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        return f"pad({self.axis},{self.before},{self.after})"
+
+
+Step: TypeAlias = Permute | Split | Pad
+
+
+@dataclass(frozen=True)
+class Format:
+    """The map as steps; the empty one is plain row-major order."""
+
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.steps
+
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """The permutation when the format is a single one, else None."""
+        return self.steps[0].perm if len(self.steps) == 1 and isinstance(self.steps[0], Permute) else None
+
+    def physical_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The physical extents of a tensor of the logical `shape`."""
+        dims = list(shape)
+        for step in self.steps:
+            if isinstance(step, Permute):
+                dims = [dims[p] for p in step.perm]
+            elif isinstance(step, Split):
+                dims[step.axis : step.axis + 1] = [ceildiv(dims[step.axis], step.factor), step.factor]
+            else:
+                dims[step.axis] = dims[step.axis] + (step.before + step.after)
+        return tuple(dims)
+
+    def to_physical(self, array: np.ndarray) -> np.ndarray:
+        """A contiguous array in physical order; padding holds zeros."""
+        for step in self.steps:
+            if isinstance(step, Permute):
+                array = array.transpose(step.perm)
+            elif isinstance(step, Split):
+                size = array.shape[step.axis]
+                blocks = -(-size // step.factor)
+                array = _padded(array, step.axis, 0, blocks * step.factor - size)
+                shape = array.shape
+                array = array.reshape(shape[: step.axis] + (blocks, step.factor) + shape[step.axis + 1 :])
+            else:
+                array = _padded(array, step.axis, step.before, step.after)
+        return np.ascontiguousarray(array)
+
+    def to_logical(self, array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+        """The logical tensor of `shape` from its physical array; ValueError if the shapes do not belong together."""
+        shapes = [tuple(shape)]
+        for i in range(len(self.steps)):
+            shapes.append(Format(self.steps[: i + 1]).physical_shape(shape))  # type: ignore[arg-type]
+        if tuple(array.shape) != shapes[-1]:
+            raise ValueError(f"physical shape {array.shape} does not belong to {tuple(shape)} in format {self}")
+        for step, before in zip(reversed(self.steps), reversed(shapes[:-1]), strict=True):
+            if isinstance(step, Permute):
+                array = array.transpose(np.argsort(step.perm))
+            elif isinstance(step, Split):
+                merged = array.shape[: step.axis] + (-1,) + array.shape[step.axis + 2 :]
+                array = array.reshape(merged)
+                array = array[(slice(None),) * step.axis + (slice(0, before[step.axis]),)]
+            else:
+                end = step.before + before[step.axis]
+                array = array[(slice(None),) * step.axis + (slice(step.before, end),)]
+        return array
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.steps)) if self.steps else "plain"
+
+
+def _padded(array: np.ndarray, axis: int, before: int, after: int) -> np.ndarray:
+    if not before and not after:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (before, after)
+    return np.pad(array, widths)
+
+
+def parse_format(text: str) -> Format:
+    """Reads str(format) back; ValueError on anything else."""
+    if text == "plain":
+        return PLAIN
+    steps: list[Step] = []
+    for word in text.split():
+        match = re.fullmatch(r"(perm|split|pad)\(([\d,]+)\)", word)
+        if not match:
+            raise ValueError(f"not a format step: {word!r}")
+        numbers = tuple(int(n) for n in match[2].split(","))
+        if match[1] == "perm":
+            if sorted(numbers) != list(range(len(numbers))):
+                raise ValueError(f"not a permutation: {word!r}")
+            steps.append(Permute(numbers))
+        elif match[1] == "split" and len(numbers) == 2 and numbers[1] > 0:
+            steps.append(Split(*numbers))
+        elif match[1] == "pad" and len(numbers) == 3:
+            steps.append(Pad(*numbers))
+        else:
+            raise ValueError(f"not a format step: {word!r}")
+    return Format(tuple(steps))
+
+
+PLAIN = Format()
+
+
+def channels_last(rank: int) -> Format:
+    """NHWC order (NWC, NDHWC) for a logical N, C, spatial... tensor of `rank` axes."""
+    return Format((Permute((0, *range(2, rank), 1)),))
+
+
+def NC1HWC0(c0: int) -> Format:  # noqa: N802 (the field's name)
+    """Ascend's 5HD: logical NCHW as N, ceil(C/c0), H, W, c0."""
+    return Format((Split(1, c0), Permute((0, 1, 3, 4, 2))))
+
+
+def FRACTAL_NZ(n0: int, m0: int = 16) -> Format:  # noqa: N802 (the field's name)
+    """Ascend's NZ of a matrix [M, N]: ceil(N/n0), ceil(M/m0), m0, n0."""
+    return Format((Split(1, n0), Split(0, m0), Permute((2, 0, 1, 3))))
+
+
+def panels(nr: int, rank: int = 2) -> Format:
+    """Packed right operand of a matmul [..., K, N]: [..., ceil(N/nr), K, nr]; leading axes stay."""
+    lead = tuple(range(rank - 2))
+    return Format((Split(rank - 1, nr), Permute((*lead, rank - 1, rank - 2, rank))))

@@ -1,0 +1,140 @@
+"""From serialised bytes to objects: determinism, workers, cache, host classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_reductions import softmax
+
+from codegen.llvm.cache import ObjectCache
+from codegen.llvm.compile import assembly, compile_program
+from codegen.llvm.detect import detect_host_class
+from codegen.llvm.host_class import HOST_CLASSES
+from codegen.llvm.lower import lower, symbol_name
+from codegen.llvm.workers import CompileError, compile_many
+from codegen.tile.build import ProgramBuilder
+from codegen.tile.text import program_to_text
+from tensor_types.dtypes import F32
+from tensor_types.errors import EnvironmentProblem
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def serialised(count: int) -> list[bytes]:
+    return [program_to_text(softmax(8 + i, 40).finish()).encode() for i in range(count)]
+
+
+def test_workers_give_the_same_bytes_in_order() -> None:
+    programs = serialised(5)
+    assert compile_many(programs, "x86-64-v3", workers=2) == compile_many(programs, "x86-64-v3", workers=1)
+
+
+def test_bytes_do_not_depend_on_the_hash_seed() -> None:
+    script = (
+        "import sys, hashlib; from codegen.llvm.compile import compile_program;"
+        "print(hashlib.sha256(compile_program(sys.stdin.buffer.read(), 'x86-64-v4')).hexdigest())"
+    )
+    digests = set()
+    for seed in ("0", "1", "77"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", script], input=serialised(1)[0], env=env, capture_output=True, check=True
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_program_is_named(workers: int) -> None:
+    programs = [*serialised(2), b"program broken {", b"program broken {"]
+    with pytest.raises(CompileError, match="program broken"):
+        compile_many(programs, "x86-64-v3", workers=workers)
+
+
+def test_a_dead_worker_is_an_error_that_names_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    import codegen.llvm.workers as workers
+
+    def dying(target: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.buffer.read(1); sys.exit(9)"],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+
+    monkeypatch.setattr(workers, "_start", dying)
+    with pytest.raises(CompileError, match=r"exit status 9.*program softmax"):
+        compile_many(serialised(3), "x86-64-v3", workers=2)
+
+
+def test_the_cache_keeps_checks_and_evicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENATC_CACHE", str(tmp_path))
+    cache = ObjectCache()
+    (first, second) = serialised(2)
+    objects = cache.compile([first, second, first], "x86-64-v3")
+    assert objects[0] == objects[2] == compile_program(first, "x86-64-v3")
+    assert cache.get(first, "x86-64-v3") == objects[0]
+    assert cache.get(first, "x86-64-v2") is None, "another class has another object"
+    path = tmp_path / "objects" / cache.key(first, "x86-64-v3")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    assert cache.get(first, "x86-64-v3") is None, "a damaged file is not an object"
+    os.utime(path, (1, 1))
+    small = ObjectCache(limit=cache.size() - 1)
+    small.evict()
+    assert not path.exists()
+    assert small.get(second, "x86-64-v3") == objects[1], "the least recently used one went"
+    assert small.clear() == 1
+    assert small.size() == 0
+
+
+def test_a_cache_that_cannot_be_written_still_compiles(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    cache = ObjectCache(blocked / "objects")
+    (program,) = serialised(1)
+    assert cache.compile([program], "x86-64-v3") == [compile_program(program, "x86-64-v3")]
+
+
+def test_the_environment_forces_a_host_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENATC_HOST", raising=False)
+    assert detect_host_class() in HOST_CLASSES
+    monkeypatch.setenv("OPENATC_HOST", "x86-64-v2")
+    assert detect_host_class() == "x86-64-v2"
+    monkeypatch.setenv("OPENATC_HOST", "z80")
+    with pytest.raises(EnvironmentProblem, match="z80"):
+        detect_host_class()
+
+
+def test_aarch64_code_uses_its_vector_unit() -> None:
+    b = ProgramBuilder("fused")
+    x, y, z = (b.param(n, F32, (64, 64), r) for n, r in (("x", "in"), ("y", "in"), ("z", "out")))
+    t, u = b.tile("t", F32, (64, 64)), b.tile("u", F32, (64, 64))
+    b.load(t, x)
+    b.load(u, y)
+    b.fma(t, t, u, t)
+    b.exp(t, t)
+    b.store(z, t)
+    text = assembly(lower(b.finish(), "aarch64"), "aarch64")
+    assert "fmla\tv" in text
+    assert "\tbl\t" not in text, "no calls"
+    assert compile_program(program_to_text(b.finish()).encode(), "aarch64")[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("host", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_code_stays_inside_its_class(host: str) -> None:
+    text = assembly(lower(softmax(64, 128).finish(), host), host)
+    assert ("zmm" in text) == (host == "x86-64-v4")
+    assert ("ymm" in text) == (host != "x86-64-v2")
+    assert ("vfmadd" in text) == (host != "x86-64-v2")
+    assert "call" not in text, "no library calls"
+
+
+def test_the_symbol_names_the_program() -> None:
+    program = softmax(8, 8).finish()
+    assert symbol_name(program).startswith("k_")
+    assert len(symbol_name(program)) == 18
+    assert f"define i64 @{symbol_name(program)}(ptr %args, ptr %dims, i64 %begin, i64 %end, ptr %scratch)" in lower(
+        program, "x86-64-v4"
+    )
