@@ -34,11 +34,16 @@ class Atom:
             return self.name
         if self.kind in ("min", "max"):
             return f"{self.kind}({', '.join(str(a) for a in self.args)})"
-        left, right = (f"({a})" if isinstance(a, Expr) and not a.is_name else str(a) for a in self.args)
+        left, right = (str(a) if _is_word(a) else f"({a})" for a in self.args)
         return f"({left}//{right})" if self.kind == "floordiv" else f"({left}%{right})"
 
 
 Monomial: TypeAlias = tuple[Atom, ...]
+
+
+def _is_word(value: Dim) -> bool:
+    """True if the text of a value needs no parentheses around it."""
+    return value.is_name if isinstance(value, Expr) else value >= 0
 
 
 def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
@@ -291,7 +296,8 @@ def names(value: Dim) -> frozenset[str]:
     return frozenset(found)
 
 
-_OPS: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "min": dmin, "max": dmax}
+OPERATIONS: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "min": dmin, "max": dmax}
+"""What the kinds of non-linear atoms compute."""
 
 
 def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
@@ -305,7 +311,7 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
             if atom.kind == "dim":
                 part = part * env.get(atom.name, _named(atom))
             else:
-                part = part * _OPS[atom.kind](*(substitute(a, env) for a in atom.args))
+                part = part * OPERATIONS[atom.kind](*(substitute(a, env) for a in atom.args))
         total = total + part
     return total
 
@@ -365,12 +371,20 @@ def _parse_sum(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
     if at < len(tokens) and tokens[at] == "-":
         sign, at = -1, at + 1
     value, at = _parse_product(tokens, at, depth)
-    value = value * sign
+    value = _bounded(value * sign)
     while at < len(tokens) and tokens[at] in "+-":
         sign = 1 if tokens[at] == "+" else -1
         right, at = _parse_product(tokens, at + 1, depth)
-        value = value + right * sign
+        value = _bounded(value + right * sign)
     return value, at
+
+
+def _bounded(value: Dim) -> Dim:
+    """Text from outside must not grow into huge polynomials."""
+    terms = _terms(value)
+    if len(terms) > 256 or any(len(m) > 16 or abs(f) > 1 << 64 for m, f in terms):
+        raise ValueError("dim expression too large")
+    return value
 
 
 def _parse_product(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
@@ -378,7 +392,7 @@ def _parse_product(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
     while at < len(tokens) and tokens[at] in ("*", "//", "%"):
         op = tokens[at]
         right, at = _parse_leaf(tokens, at + 1, depth)
-        value = value * right if op == "*" else floordiv(value, right) if op == "//" else mod(value, right)
+        value = _bounded(value * right if op == "*" else floordiv(value, right) if op == "//" else mod(value, right))
     return value, at
 
 
@@ -387,7 +401,7 @@ def _parse_leaf(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
         raise ValueError("dim expression ends early")
     token = tokens[at]
     if token.isdigit():
-        return int(token), at + 1
+        return _bounded(int(token)), at + 1
     if token == "(":
         value, at = _parse_sum(tokens, at + 1, depth + 1)
         return value, _expect(tokens, at, ")")
@@ -399,7 +413,7 @@ def _parse_leaf(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
             args.append(value)
             if at >= len(tokens):
                 raise ValueError("dim expression ends early")
-        return _OPS[token](*args), _expect(tokens, at, ")")
+        return OPERATIONS[token](*args), _expect(tokens, at, ")")
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", token):
         return dim(token), at + 1
     raise ValueError(f"unexpected {token!r} in a dim expression")
@@ -417,7 +431,7 @@ Range: TypeAlias = tuple[Dim, Dim | None]
 
 def prove_le(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
     """True only if a <= b for all dims in their ranges (a dim without a range is >= 0)."""
-    return _nonneg(b - a, ranges, 24)
+    return _nonneg(b - a, ranges, 24, [2000])
 
 
 def _low_high(value: Dim, ranges: Mapping[str, Range], depth: int) -> tuple[Fraction | None, Fraction | None]:
@@ -485,11 +499,13 @@ def _replace(value: Dim, old: Atom, new: Dim) -> Dim:
     return total
 
 
-def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int) -> bool:
+def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int, steps: list[int]) -> bool:
+    """value >= 0 for all dims in their ranges; `steps` counts down over the whole proof, which may branch."""
     low = _low_high(value, ranges, 6)[0]
     if low is not None and low >= 0:
         return True
-    if depth <= 0 or isinstance(value, int):
+    steps[0] -= 1
+    if depth <= 0 or steps[0] < 0 or isinstance(value, int):
         return False
     linear = {m[0]: f for m, f in value.terms if len(m) == 1}
     seen_elsewhere = {a for m, _ in value.terms if len(m) > 1 for a in m}
@@ -497,16 +513,23 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int) -> bool:
         if atom.kind in ("min", "max") and atom not in seen_elsewhere:
             # -k*min(x, y) >= -k*x, so either bound suffices; +k*min(x, y) needs both. max is the mirror image.
             either = (factor < 0) == (atom.kind == "min")
-            trials = (_nonneg(_replace(value, atom, arg), ranges, depth - 1) for arg in atom.args)
+            trials = (_nonneg(_replace(value, atom, arg), ranges, depth - 1, steps) for arg in atom.args)
             return any(trials) if either else all(trials)
     for atom, factor in linear.items():
+        if atom.kind == "floordiv" and atom not in seen_elsewhere and factor in (1, -1):
+            # Both are equivalences: x//y <= r iff x <= r*y + y - 1, and -r <= x//y iff -r*y <= x.
+            x, y = atom.args
+            rest = _replace(value, atom, 0)
+            exact = rest * y + x if factor > 0 else rest * y + y - 1 - x
+            if _nonneg(exact, ranges, depth - 1, steps):
+                return True
         if atom.kind == "floordiv" and isinstance(atom.args[1], int) and atom not in seen_elsewhere:
             divisor = atom.args[1]
             if factor % divisor:
-                return _nonneg(value * divisor, ranges, depth - 1)
+                return _nonneg(value * divisor, ranges, depth - 1, steps)
             exact = _atom("floordiv", *atom.args) * factor
             return _nonneg(
-                value - exact + (atom.args[0] - mod(atom.args[0], divisor)) * (factor // divisor), ranges, depth - 1
+                value - exact + (atom.args[0] - mod(atom.args[0], divisor)) * (factor // divisor), ranges, depth - 1, steps
             )
     # The extreme of a linear expression lies at an end of a dim's range; innermost dims (ranges over others) first.
     inside = {n for m, _ in value.terms for a in m if a.kind != "dim" for n in names(Expr((((a,), 1),)))}
@@ -518,7 +541,7 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int) -> bool:
         end = first if linear[atom] > 0 else last
         if end is None or (isinstance(end, int) and isinstance(first, int) and atom.name in depends):
             continue
-        return _nonneg(_replace(value, atom, end), ranges, depth - 1)
+        return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
     # A product of a loop variable and another non-negative dim is monotone in the variable as well.
     for monomial, factor in value.terms:
         for atom in monomial:
@@ -530,7 +553,17 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int) -> bool:
                 continue
             end = first if factor > 0 else last
             if end is not None and all(
-                (_low_high(_make({tuple(x for x in m if x != atom): 1}), ranges, 6)[0] or 0) >= 0 for m, _ in group
+                _known_nonneg(_make({tuple(x for x in m if x != atom): 1}), ranges) for m, _ in group
             ):
-                return _nonneg(_replace(value, atom, end), ranges, depth - 1)
+                return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
+    # Last, a remainder by its own bounds: what it shares with the rest of the value is lost.
+    for atom, factor in linear.items():
+        if atom.kind == "mod" and atom not in seen_elsewhere:
+            end = 0 if factor > 0 else atom.args[1] - 1
+            return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
     return False
+
+
+def _known_nonneg(value: Dim, ranges: Mapping[str, Range]) -> bool:
+    low = _low_high(value, ranges, 6)[0]
+    return low is not None and low >= 0

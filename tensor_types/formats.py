@@ -109,8 +109,8 @@ class Format:
             if isinstance(step, Permute):
                 array = array.transpose(np.argsort(step.perm))
             elif isinstance(step, Split):
-                merged = array.shape[: step.axis] + (-1,) + array.shape[step.axis + 2 :]
-                array = array.reshape(merged)
+                size = array.shape[step.axis] * array.shape[step.axis + 1]
+                array = array.reshape(array.shape[: step.axis] + (size,) + array.shape[step.axis + 2 :])
                 array = array[(slice(None),) * step.axis + (slice(0, before[step.axis]),)]
             else:
                 end = step.before + before[step.axis]

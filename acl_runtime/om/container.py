@@ -162,9 +162,7 @@ def _check_placement(
         raise PackageError("two sections claim the same partition", remedy=_DAMAGED)
     for section in external:
         if section.offset != 0 or partition_sizes.get(section.partition) != section.size:
-            raise PackageError(
-                f"section {section.name} does not match partition {section.partition}", remedy=_DAMAGED
-            )
+            raise PackageError(f"section {section.name} does not match partition {section.partition}", remedy=_DAMAGED)
     end = first
     for section in sorted((s for s in sections if s.partition == HOME_PARTITION), key=lambda s: (s.offset, s.size)):
         if section.offset % ALIGNMENT:

@@ -57,9 +57,7 @@ def table_end(partition_count: int, last_byte: int) -> int:
     return front_size(partition_count)
 
 
-def encode_front(
-    name: str, node_count: int, dynamic: bool, partitions: Sequence[Partition], file_size: int
-) -> bytes:
+def encode_front(name: str, node_count: int, dynamic: bool, partitions: Sequence[Partition], file_size: int) -> bytes:
     """Header and table for `partitions`, of which the first is MODEL_DEF and starts at `table_end`."""
     start = table_end(len(partitions), file_size)
     if len(partitions) < 2 or partitions[0].type != MODEL_DEF or partitions[0].offset != start:

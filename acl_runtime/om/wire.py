@@ -9,6 +9,8 @@ from .errors import PackageError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOAT = struct.Struct("<f")
+MAX_LIST_BYTES = 1 << 20
+"""The longest packed list that is read: a hostile one would grow by an order of magnitude in memory."""
 
 
 def varint(value: int) -> bytes:
@@ -111,7 +113,7 @@ def as_integers(value: int | float | memoryview) -> list[int]:
     """The values of a repeated integer field, packed or not."""
     if isinstance(value, int):
         return [as_integer(value)]
-    data, position, out = as_message(value), 0, []
+    data, position, out = _short(as_message(value)), 0, []
     while position < len(data):
         item, position = _read_varint(data, position)
         out.append(as_integer(item))
@@ -122,7 +124,7 @@ def as_singles(value: int | float | memoryview) -> list[float]:
     """The values of a repeated 32-bit float field, packed or not."""
     if isinstance(value, float):
         return [value]
-    data = as_message(value)
+    data = _short(as_message(value))
     if len(data) % 4:
         raise _malformed()
     return [item for (item,) in _FLOAT.iter_unpack(data)]
@@ -145,6 +147,12 @@ def _take(data: memoryview, position: int, size: int) -> memoryview:
     if size > len(data) - position:
         raise _malformed()
     return data[position : position + size]
+
+
+def _short(data: memoryview) -> memoryview:
+    if len(data) > MAX_LIST_BYTES:
+        raise _malformed()
+    return data
 
 
 def _malformed() -> PackageError:

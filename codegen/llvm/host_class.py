@@ -1,4 +1,4 @@
-"""Host classes as the code generator sees them: LLVM cpu and triple, vector width, registers, masks, FMA.
+"""Host classes as the code generator sees them: what their `Target` says, and LLVM's names for them.
 
 Code for a class uses only the features of that class, so an object runs on every machine of the class.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.targets.hosts import HOSTS
+
 
 @dataclass(frozen=True)
 class HostClass:
@@ -14,7 +16,7 @@ class HostClass:
 
     name: str
     triple: str
-    """Architecture part of the LLVM triple; the operating system is added by `llvm_triple`."""
+    """The architecture, first part of the LLVM triple; the operating system is added when compiling."""
     cpu: str
     features: str
     vector_bytes: int
@@ -26,26 +28,32 @@ class HostClass:
     """Native conversion between f16 and f32 vectors."""
 
 
-HOST_CLASSES: dict[str, HostClass] = {
-    h.name: h
-    for h in (
-        HostClass("x86-64-v2", "x86_64", "x86-64-v2", "", 16, 16, False, False, False),
-        HostClass("x86-64-v3", "x86_64", "x86-64-v3", "", 32, 16, True, False, True),
-        HostClass("x86-64-v4", "x86_64", "x86-64-v4", "", 64, 32, True, True, True),
-        HostClass(
-            "x86-64-amx", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16",
-            64, 32, True, True, True,
-        ),
-        HostClass("aarch64", "aarch64", "generic", "+neon", 16, 32, True, False, True),
+_LLVM = {
+    "x86-64-v2": ("x86_64", "x86-64-v2", "", False),
+    "x86-64-v3": ("x86_64", "x86-64-v3", "", True),
+    "x86-64-v4": ("x86_64", "x86-64-v4", "", True),
+    "x86-64-amx": ("x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16", True),
+    "aarch64": ("aarch64", "generic", "+neon", True),
+}
+"""Architecture, cpu and features as LLVM names them, and native f16 conversion."""
+
+
+def _class(name: str) -> HostClass:
+    architecture, cpu, features, f16 = _LLVM[name]
+    host = next(h for h in HOSTS if h.name == name)
+    return HostClass(
+        name, architecture, cpu, features, host.vector_bytes, host.registers, host.has_fma, host.mask_registers, f16
     )
-}  # fmt: skip
+
+
+HOST_CLASSES: dict[str, HostClass] = {name: _class(name) for name in _LLVM}
 
 
 def host_class(target: object) -> HostClass:
     """The host class of a `Target` (by its name) or of a name; KeyError names the known ones."""
-    name = target if isinstance(target, str) else getattr(target, "name", None)
     if isinstance(target, HostClass):
         return target
+    name = target if isinstance(target, str) else getattr(target, "name", None)
     if name not in HOST_CLASSES:
         raise KeyError(f"no host class {name!r}; known: {', '.join(HOST_CLASSES)}")
     return HOST_CLASSES[name]

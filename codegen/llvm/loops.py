@@ -52,7 +52,8 @@ def over_vectors(code: VectorCode, extent: Value, lanes: int, unroll: int, held:
         if rest:
             held = body(Chunk(main, rest, lanes), held)
         done, tail = main + rest * lanes, extent % lanes
-        if tail and code.host.mask_registers:
+        whole_piece = tail >= 4 and tail & (tail - 1) == 0  # needs no mask
+        if tail and code.host.mask_registers and not whole_piece:
             return body(Chunk(done, 1, lanes, code.lane_mask(tail, lanes)), held)
         piece = lanes // 2
         while tail:

@@ -1,6 +1,6 @@
 """Tile program to LLVM module text: the function around the body, control flow, and the units of each straight run.
 
-Kernel ABI: `i64 @k_<digest>(ptr args, ptr dims, i64 begin, i64 end, ptr scratch)`. `args` holds the base address of each
+Kernel ABI: `i64 @k_<digest>(ptr args, ptr dims, i64 begin, i64 end, ptr scratch)`. `args` holds the address of each
 parameter and `dims` the value of each dim, in the program's order; grid indices begin..end-1 are run; `scratch` is
 private to the thread, 64-byte aligned and `scratch_bytes` long. The result is 0, or `code | index << 8` of the check
 that failed; a kernel never traps.
@@ -16,7 +16,7 @@ from codegen.llvm.alias import resolve_aliases
 from codegen.llvm.checks import require
 from codegen.llvm.conversions import convert
 from codegen.llvm.dims_ssa import DimValues
-from codegen.llvm.host_class import host_class
+from codegen.llvm.host_class import HostClass, host_class
 from codegen.llvm.indexed import emit_indexed
 from codegen.llvm.liveness import row_layouts, tiles_in_memory
 from codegen.llvm.matmul import emit_product
@@ -100,13 +100,13 @@ def units_of(nodes: list[Node]) -> tuple[list[Unit], list[View]]:
 class Lowering:
     """Emits one program for one host class."""
 
-    def __init__(self, program: Program, target: object) -> None:
+    def __init__(self, program: Program, host: HostClass) -> None:
         self.program = resolve_aliases(program)
         self.fn = Function(
             symbol_name(program), ["ptr %args", "ptr %dims", "i64 %begin", "i64 %end", "ptr %scratch"],
             attributes="nounwind",
         )  # fmt: skip
-        self.code = VectorCode(self.fn, host_class(target))
+        self.code = VectorCode(self.fn, host)
         self.dims = DimValues(self.fn)
 
     def run(self) -> None:
@@ -196,17 +196,17 @@ class Lowering:
 
 
 @lru_cache(maxsize=256)
-def _lowered(program: Program, target: object) -> Lowering:
-    lowering = Lowering(program, target)
+def _lowered(program: Program, host: HostClass) -> Lowering:
+    lowering = Lowering(program, host)
     lowering.run()
     return lowering
 
 
 def lower(program: Program, target: object) -> str:
     """LLVM module text of a verified program for a host class (a `Target` or its name)."""
-    return module_text([_lowered(program, target).fn])
+    return module_text([_lowered(program, host_class(target)).fn])
 
 
 def scratch_bytes(program: Program, target: object) -> int:
     """Bytes of scratch memory that one thread needs to run the program's kernel."""
-    return _lowered(program, target).storage.scratch_bytes
+    return _lowered(program, host_class(target)).storage.scratch_bytes

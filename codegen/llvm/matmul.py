@@ -5,8 +5,8 @@ from __future__ import annotations
 from codegen.llvm.access import Access, Point, point
 from codegen.llvm.conversions import convert
 from codegen.llvm.cube import MatmulSite, Operand, RegisterTile, emit_matmul
+from codegen.llvm.evaluator import Block, Evaluator
 from codegen.llvm.host_class import host_class
-from codegen.llvm.region_code import Block, Evaluator
 from codegen.llvm.regions import Member, Region
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, Value
@@ -42,7 +42,7 @@ class _Product:
         self.m_axes = [k for k in kept if k < rank - 1]
         self.m_loops = [number[k] for k in self.m_axes]
         self.n_loop = number.get(rank - 1)
-        self.evaluator = Evaluator(code, storage)
+        self.evaluator = Evaluator(code, storage, frozenset(m.dst.base for m in (head, *region.members())))
         self.accesses: dict[Window, Access] = {}
         self.acc_dtype = F32
 

@@ -61,8 +61,14 @@ class Reduction:
             return 0 if self._largest else (1 << dtype.bits) - 1
         return -(1 << (dtype.bits - 1)) if self._largest else (1 << (dtype.bits - 1)) - 1
 
-    def take(self, code: VectorCode, held: list[Vec], element: Vec, index: Vec | None, mask: Vec | None) -> list[Vec]:
-        """The accumulator after one more vector of elements; masked-out lanes change nothing."""
+    def take(
+        self, code: VectorCode, held: list[Vec], elements: list[Vec], index: Vec | None, mask: Vec | None
+    ) -> list[Vec]:
+        """The accumulator after one more vector of elements (two: their products); masked-out lanes change nothing."""
+        if len(elements) == 2:
+            a, b = (x if mask is None else code.select(mask, x, code.like(0.0, x)) for x in elements)
+            return [code.fma(a, b, held[0])]
+        element = elements[0]
         element = Vec(element.text, self.source, element.lanes)
         if mask is not None:
             element = code.select(mask, element, code.like(self._neutral_scalar(), element))

@@ -342,6 +342,7 @@ def _analyse(steps: Sequence[Step], head: bool, between: object) -> Region | Non
 
 
 def _joins(phase: Phase, member: Member) -> bool:
-    return phase.loops == frozenset(member.loops) and (
-        not member.reduced or not phase.reduced or member.reduced == phase.reduced
-    )
+    """True if the phase has the member's loops, and its reductions (if both have any) run over the same classes."""
+    reducing = any(m.step.kind == "reduce" for m in phase.members)
+    same = not reducing or member.step.kind != "reduce" or member.reduced == phase.reduced
+    return phase.loops == frozenset(member.loops) and same

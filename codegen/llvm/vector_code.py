@@ -17,6 +17,10 @@ from codegen.tile.ir import Scalar
 from tensor_types.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 
+class UnsupportedDType(ValueError):
+    """Arithmetic on a dtype that the host has no vector code for."""
+
+
 @dataclass(frozen=True)
 class Vec:
     """An SSA vector (or vector constant): its text, element dtype and lane count."""
@@ -35,13 +39,10 @@ _MEMORY_TYPE = {**_REGISTER_TYPE, "f16": "i16", "bf16": "i16", "bool": "i8"}
 _SUFFIX = {"float": "f32", "double": "f64"}
 
 
-def is_supported(dtype: DType) -> bool:
-    """True if vector code exists for the dtype."""
-    return dtype.name in _REGISTER_TYPE
-
-
 def register_type(dtype: DType) -> str:
-    """LLVM element type of the dtype in a register."""
+    """LLVM element type of the dtype in a register; UnsupportedDType where it has none."""
+    if dtype.name not in _REGISTER_TYPE:
+        raise UnsupportedDType(f"no vector code for {dtype}: it can only be copied")
     return _REGISTER_TYPE[dtype.name]
 
 
@@ -52,7 +53,7 @@ def memory_type(dtype: DType) -> str:
 
 def vector_type(dtype: DType, lanes: int) -> str:
     """LLVM vector type of the dtype in registers."""
-    return f"<{lanes} x {_REGISTER_TYPE[dtype.name]}>"
+    return f"<{lanes} x {register_type(dtype)}>"
 
 
 def signed_of(bits: int) -> DType:

@@ -19,8 +19,16 @@ _LN2_HIGH = 0.693359375
 """ln 2 in 10 bits: its product with an exponent is exact without FMA."""
 _LN2_LOW = math.log(2.0) - _LN2_HIGH
 
-# (exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2
-_EXP = [0.0013814599861535163, 0.008368715411744762, 0.04166838792986369, 0.16666520643272864, 0.49999993448491525]
+# exp(r) for |r| <= ln(2)/2, the last two coefficients fixed
+_EXP = [
+    0.0013814599861535163,
+    0.008368715411744762,
+    0.04166838792986369,
+    0.16666520643272864,
+    0.49999993448491525,
+    1.0,
+    1.0,
+]
 # exp2(r) for |r| <= 1/2
 _EXP2 = [0.00015345807505028951, 0.0013399931183077883, 0.00961848897383863, 0.055503287770776816,
          0.2402264689047947, 0.6931472057371976, 1.0]  # fmt: skip
@@ -61,15 +69,23 @@ def _to_i32(code: VectorCode, x: Vec) -> Vec:
     return Vec(code.fn.emit(f"freeze {code.typed(number)}"), I32, x.lanes)
 
 
+def _has_scalef(code: VectorCode, x: Vec) -> bool:
+    return code.host.vector_bytes == 64 and x.lanes in (4, 8, 16)
+
+
+def _avx512(code: VectorCode, instruction: str, x: Vec, operand: str) -> Vec:
+    """An AVX-512 instruction with a second operand, an unused mask and (for whole registers) default exceptions."""
+    kind = vector_type(F32, x.lanes)
+    name = f"llvm.x86.avx512.mask.{instruction}.ps.{x.lanes * 32}"
+    extra = ("i32 4",) if x.lanes == 16 else ()
+    mask = "i16 -1" if x.lanes == 16 else "i8 -1"
+    return Vec(code.fn.call(kind, name, code.typed(x), operand, f"{kind} zeroinitializer", mask, *extra), F32, x.lanes)
+
+
 def _scale(code: VectorCode, x: Vec, exponent: Vec) -> Vec:
     """x * 2**exponent for whole `exponent` in [-160, 160], with correct denormals and overflow."""
-    if code.host.vector_bytes == 64 and x.lanes in (4, 8, 16):
-        kind = vector_type(F32, x.lanes)
-        name = f"llvm.x86.avx512.mask.scalef.ps.{x.lanes * 32}"
-        mask = "i16" if x.lanes == 16 else "i8"
-        extra = ("i32 4",) if x.lanes == 16 else ()
-        args = (code.typed(x), code.typed(exponent), f"{kind} zeroinitializer", f"{mask} -1", *extra)
-        return Vec(code.fn.call(kind, name, *args), F32, x.lanes)
+    if _has_scalef(code, x):
+        return _avx512(code, "scalef", x, code.typed(exponent))
     # Two steps keep each power of two a normal number, so that only the last product can round.
     whole = _to_i32(code, exponent)
     half = code.op("ashr", whole, code.like(1, whole))
@@ -85,12 +101,15 @@ def exp(code: VectorCode, x: Vec) -> Vec:
     n = code.round_even(code.op("fmul", x, code.like(math.log2(math.e), x)))
     r = code.fma(n, code.like(-_LN2_HIGH, n), x)
     r = code.fma(n, code.like(-_LN2_LOW, n), r)
-    q = code.fma(code.horner(r, _EXP), code.op("fmul", r, r), r)
-    return _scale(code, code.op("fadd", q, code.like(1.0, q)), n)
+    return _scale(code, code.horner(r, _EXP), n)
 
 
 def exp2(code: VectorCode, x: Vec) -> Vec:
     """2**x."""
+    if _has_scalef(code, x):
+        # The instructions for the fraction and for scaling take infinities and large numbers as they come.
+        fraction = _avx512(code, "reduce", x, "i32 8")
+        return _scale(code, code.horner(fraction, _EXP2), code.round_even(x))
     x = _clamp(code, x, -151.0, 129.0)
     n = code.round_even(x)
     return _scale(code, code.horner(code.op("fsub", x, n), _EXP2), n)

@@ -7,6 +7,9 @@ from codegen.llvm.text import Value
 from codegen.llvm.vector_code import Vec, VectorCode, memory_type
 from tensor_types.dtypes import BOOL, DType
 
+_SHUFFLED_STEP = 4
+"""Up to this distance between lanes, whole loads and shuffles beat fetching the elements."""
+
 
 def load_vector(code: VectorCode, pointer: str, dtype: DType, step: Value, lanes: int, mask: Vec | None = None) -> Vec:
     """`lanes` elements `step` apart (0: one element, in one lane); lanes that the mask leaves out are not read."""
@@ -22,6 +25,8 @@ def load_vector(code: VectorCode, pointer: str, dtype: DType, step: Value, lanes
         raw = fn.call(vector, f"llvm.masked.load.v{lanes}{_suffix(kind)}.p0", f"ptr align {align} {pointer}",
                       code.typed(mask), f"{vector} zeroinitializer")  # fmt: skip
         return from_memory(code, raw, dtype, lanes)
+    if mask is None and isinstance(step, int) and (step == -1 or 2 <= step <= _SHUFFLED_STEP) and lanes >= 4:
+        return from_memory(code, _load_shuffled(code, pointer, kind, step, lanes, align), dtype, lanes)
     if mask is not None or (code.host.vector_bytes == 64 and dtype.bytes >= 4):
         pointers = _lane_pointers(code, pointer, step, lanes, kind, align)
         mask = mask or code.const(True, BOOL, lanes)
@@ -33,6 +38,25 @@ def load_vector(code: VectorCode, pointer: str, dtype: DType, step: Value, lanes
         scalar = fn.load(kind, fn.offset(pointer, fn.mul(step, lane), kind), align)
         raw = fn.emit(f"insertelement {vector} {raw}, {kind} {scalar}, i64 {lane}")
     return from_memory(code, raw, dtype, lanes)
+
+
+def _load_shuffled(code: VectorCode, pointer: str, kind: str, step: int, lanes: int, align: int) -> str:
+    """Every `step`-th element by whole loads and shuffles; nothing outside the first to the last element is read."""
+    fn, vector = code.fn, f"<{lanes} x {kind}>"
+    if step == -1:
+        raw = fn.load(vector, fn.offset(pointer, 1 - lanes, kind), align)
+        order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
+        return fn.emit(f"shufflevector {vector} {raw}, {vector} poison, <{lanes} x i32> <{order}>")
+    span = (lanes - 1) * step + 1
+    starts = [min(j * lanes, span - lanes) for j in range(step)]
+    result = "poison"
+    for j, start in enumerate(starts):
+        raw = fn.load(vector, fn.offset(pointer, start, kind), align)
+        places = range(0, lanes * step, step)
+        picked = [lanes + at - start if at // lanes == j else lane for lane, at in enumerate(places)]
+        mask = ", ".join(f"i32 {p}" for p in picked)
+        result = fn.emit(f"shufflevector {vector} {result}, {vector} {raw}, <{lanes} x i32> <{mask}>")
+    return result
 
 
 def store_vector(code: VectorCode, a: Vec, pointer: str, step: Value, mask: Vec | None = None) -> None:

@@ -5,6 +5,7 @@ Canonical: axes of extent 1 are gone, and each axis of the base is written as an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,6 +27,11 @@ class Window:
     def mapped(self, loops: tuple[int, ...]) -> Window:
         """The window with view axis k called `loops[k]`, as a key that is equal for equal elements."""
         axes = tuple((o, tuple(sorted((loops[k], s) for k, s in steps))) for o, steps in self.axes)
+        return Window(self.base, axes, ())
+
+    def shifted(self, distances: Mapping[int, int]) -> Window:
+        """The window moved by some indices along its loop classes."""
+        axes = tuple((o + sum(s * distances.get(k, 0) for k, s in steps), steps) for o, steps in self.axes)
         return Window(self.base, axes, ())
 
     def loops(self) -> frozenset[int]:
@@ -90,8 +96,13 @@ def relate(first: Window, second: Window) -> Relation | None:
     return Relation(tuple(sorted(pairs.items())), frozenset(blocked[0]), frozenset(blocked[1]), pointwise)
 
 
-def _match(start_a: Dim, steps_a: tuple[tuple[int, Dim], ...], extents_a: tuple[Dim, ...],
-           start_b: Dim, steps_b: tuple[tuple[int, Dim], ...], extents_b: tuple[Dim, ...]) -> list[tuple[int, int]] | None:  # fmt: skip
+Steps = tuple[tuple[int, Dim], ...]
+Extents = tuple[Dim, ...]
+
+
+def _match(
+    start_a: Dim, steps_a: Steps, extents_a: Extents, start_b: Dim, steps_b: Steps, extents_b: Extents
+) -> list[tuple[int, int]] | None:
     """Axis pairs under which both index expressions are the same; None if they are not."""
     if start_a != start_b or len(steps_a) != len(steps_b):
         return None
@@ -107,8 +118,10 @@ def _match(start_a: Dim, steps_a: tuple[tuple[int, Dim], ...], extents_a: tuple[
     return pairs
 
 
-def _disjoint(start_a: Dim, steps_a: tuple[tuple[int, Dim], ...], extents_a: tuple[Dim, ...],
-              start_b: Dim, steps_b: tuple[tuple[int, Dim], ...], extents_b: tuple[Dim, ...]) -> bool:  # fmt: skip
+def _disjoint(
+    start_a: Dim, steps_a: Steps, extents_a: Extents, start_b: Dim, steps_b: Steps, extents_b: Extents
+) -> bool:
+    """True if the ranges of two index expressions certainly share no index."""
     distance = start_b - start_a
     if not isinstance(distance, int):
         return False
@@ -120,7 +133,7 @@ def _disjoint(start_a: Dim, steps_a: tuple[tuple[int, Dim], ...], extents_a: tup
     return False
 
 
-def _reach(steps: tuple[tuple[int, Dim], ...], extents: tuple[Dim, ...]) -> int | None:
+def _reach(steps: Steps, extents: Extents) -> int | None:
     """The largest distance from the start, for static non-negative steps; dynamic extents give None."""
     total = 0
     for k, step in steps:

@@ -1,4 +1,10 @@
 """Targets as data: host classes and Ascend chips with their memories, engines, rates and legal memory paths.
 
-Takes a name and gives a frozen `Target`; knows nothing else. No number that describes a chip stands elsewhere.
+Takes a name and gives a frozen `Target`, takes a tile program and gives a roofline estimate of its time; imports only
+the tile language and tensor_types. No number that describes a chip stands elsewhere.
 """
+
+from codegen.targets.registry import chip_names, host_class_names, target
+from codegen.targets.target import Engine, Memory, Target
+
+__all__ = ["Engine", "Memory", "Target", "chip_names", "host_class_names", "target"]

@@ -39,7 +39,7 @@ class Origin:
 
 @dataclass(eq=False)
 class Value:
-    """One tensor. `shape` is None while the rank is unknown; dims that only the data decides are fresh names `u0`, `u1`...
+    """One tensor. `shape` is None while the rank is unknown; dims that only the data decides have fresh names `u0`...
 
     `data` is the content of a constant. `content` is the symbolic content of a small integer tensor (flattened dims),
     which lets shape arithmetic fold away. `producer` is None for graph inputs, constants and outer values.
@@ -73,13 +73,16 @@ class Value:
         shape = "?" if self.shape is None else ", ".join(map(str, self.shape))
         return f"%{self.name}: {self.dtype}[{shape}]"
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
 
 @dataclass(eq=False)
 class Node:
     """One operator: `inputs` may hold None for absent optional ones. `op` is 'Domain::Name', or 'Name' for ai.onnx.
 
-    `subgraphs` holds then_branch, else_branch, body; a `Fused` node has one, `body`, whose inputs and outputs are its own
-    in order. Bodies of If, Loop and Scan may use values of the outer graph directly.
+    `subgraphs` holds then_branch, else_branch, body; a `Fused` node has one, `body`, whose inputs and outputs are its
+    own in order. Bodies of If, Loop and Scan may use values of the outer graph directly.
     """
 
     op: str
@@ -109,6 +112,9 @@ class Node:
 
     def __str__(self) -> str:
         return f"{self.op} {self.name!r}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
 
 @dataclass(eq=False)

@@ -2,3 +2,22 @@
 
 Knows no kernel code and no tile program: a record carries a program as opaque text.
 """
+
+from graph_opt.plan.plan_json import plan_to_json
+from graph_opt.plan.planner import plan
+from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record, TaskOperand
+from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
+
+__all__ = [
+    "AliasRecord",
+    "HostRecord",
+    "KernelRecord",
+    "Plan",
+    "PlanInput",
+    "Record",
+    "Scheduled",
+    "TaskOperand",
+    "ValueInfo",
+    "plan",
+    "plan_to_json",
+]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from native import HOSTS, Kernel
 
 from codegen.tile.interpreter import TaskStatus, interpret
 from codegen.tile.ir import Program
 from codegen.tile.text import parse_program, program_to_text
 from tensor_types.dims import evaluate
+from tests.llvm.native import HOSTS, Kernel
 
 
 def outputs(program: Program, tensors: dict[str, np.ndarray], dims: dict[str, int]) -> dict[str, np.ndarray]:

@@ -8,18 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_reductions import softmax
 
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.compile import assembly, compile_program
 from codegen.llvm.detect import detect_host_class
 from codegen.llvm.host_class import HOST_CLASSES
-from codegen.llvm.lower import lower, symbol_name
+from codegen.llvm.lower import lower, scratch_bytes, symbol_name
+from codegen.llvm.vector_code import UnsupportedDType
 from codegen.llvm.workers import CompileError, compile_many
+from codegen.targets.hosts import HOSTS
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.text import program_to_text
-from tensor_types.dtypes import F32
+from tensor_types.dtypes import DTYPES, F32
 from tensor_types.errors import EnvironmentProblem
+from tests.llvm.test_reductions import softmax
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,6 +131,23 @@ def test_code_stays_inside_its_class(host: str) -> None:
     assert ("ymm" in text) == (host != "x86-64-v2")
     assert ("vfmadd" in text) == (host != "x86-64-v2")
     assert "call" not in text, "no library calls"
+
+
+def test_a_target_does_as_well_as_its_name() -> None:
+    program = softmax(8, 8).finish()
+    for host in HOSTS:
+        assert lower(program, host) == lower(program, host.name)
+        assert scratch_bytes(program, host) == scratch_bytes(program, host.name)
+
+
+def test_arithmetic_on_a_dtype_without_vector_code_is_an_error_that_names_it() -> None:
+    b = ProgramBuilder("small_floats")
+    kind = DTYPES["f8e5m2"]
+    x, y, t = b.param("x", kind, (8,)), b.param("y", kind, (8,), "out"), b.tile("t", kind, (8,))
+    b.add(t, x.whole(), x.whole())
+    b.store(y, t)
+    with pytest.raises(UnsupportedDType, match="f8e5m2"):
+        lower(b.finish(), "x86-64-v4")
 
 
 def test_the_symbol_names_the_program() -> None:

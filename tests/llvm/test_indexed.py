@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checked import compare
 
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dtypes import BF16, DTYPES, F16, F32, I8, I32, I64, DType
+from tests.llvm.checked import compare
 
 rng = np.random.default_rng(0)
 

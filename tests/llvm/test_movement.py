@@ -6,7 +6,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from checked import compare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from codegen.tile.build import ProgramBuilder, broadcast
 from codegen.tile.ir import View, axis
 from tensor_types.dims import ceildiv, dmin
 from tensor_types.dtypes import BF16, BOOL, DTYPES, F16, F32, F64, I8, I64, DType
+from tests.llvm.checked import compare
 
 
 def data(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
@@ -59,7 +59,7 @@ def test_copies_of_every_dtype(name: str) -> None:
 
 
 def compare_bits(b: ProgramBuilder, x: np.ndarray) -> None:
-    from native import HOSTS, Kernel
+    from tests.llvm.native import HOSTS, Kernel
 
     for host in HOSTS:
         y = np.zeros(x.T.shape, x.dtype)
@@ -68,7 +68,7 @@ def compare_bits(b: ProgramBuilder, x: np.ndarray) -> None:
 
 
 def test_nan_bits_survive_a_copy() -> None:
-    from native import HOSTS, Kernel
+    from tests.llvm.native import HOSTS, Kernel
 
     x = np.arange(0x7C00, 0x7C40, dtype=np.uint16)
     b = permuted(F16, (64,), (0,), True)

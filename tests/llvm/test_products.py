@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checked import compare
 
 from codegen.llvm.lower import scratch_bytes
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import ceildiv, dmin
 from tensor_types.dtypes import BF16, F16, F32, I8, I32, DType
+from tests.llvm.checked import compare
 
 rng = np.random.default_rng(0)
 
@@ -118,11 +118,11 @@ def test_attention_block_with_online_softmax() -> None:
     y = b.param("y", F32, (n, 16), "out")
     s, p = b.tile("s", F32, (8, 8), "L0C"), b.tile("p", F32, (8, 8))
     o, pv = b.tile("o", F32, (8, 16)), b.tile("pv", F32, (8, 16), "L0C")
-    m, mn, l, f, ls = (b.tile(name, F32, (8,)) for name in ("m", "mn", "l", "f", "ls"))
+    m, mn, total, f, ls = (b.tile(name, F32, (8,)) for name in ("m", "mn", "l", "f", "ls"))
     g = b.grid("g", ceildiv(n, 8))
     r = dmin(8, n - 8 * g)
     b.expands(m.window((0,), (r,)), -3e38)
-    b.expands(l.window((0,), (r,)), 0.0)
+    b.expands(total.window((0,), (r,)), 0.0)
     b.expands(o.window((0, 0), (r, 16)), 0.0)
     with b.loop("j", ceildiv(n, 8)) as j:
         c = dmin(8, n - 8 * j)
@@ -130,7 +130,7 @@ def test_attention_block_with_online_softmax() -> None:
         key = View("k", (8 * j + axis(1), axis(0)), (16, c))
         b.instr("TMATMUL", sv, q.window((8 * g, 0), (r, 16)), key, nm=1, nk=1)
         b.rowmax(View("mn", (axis(0),), rows), sv, axes=(1,))
-        w = {t.name: t.window((0,), (r,)) for t in (m, mn, l, f, ls)}
+        w = {t.name: t.window((0,), (r,)) for t in (m, mn, total, f, ls)}
         b.max(w["mn"], w["mn"], w["m"])
         b.sub(w["f"], w["m"], w["mn"])
         b.exp(w["f"], w["f"])

@@ -6,13 +6,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from checked import compare
 
 from codegen.llvm.lower import lower, scratch_bytes
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import ceildiv, dmin
 from tensor_types.dtypes import BF16, F16, F32, I8, I32, I64, DType
+from tests.llvm.checked import compare
 
 OPS = ["TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD"]
 
@@ -197,3 +197,46 @@ def test_mean_over_pixels_with_channels_last_runs_in_channel_lanes() -> None:
     compare(program, {"x": data(F32, shape)}, rtol=1e-5)
     assert scratch_bytes(program, "x86-64-v4") == 0
     assert "extractelement" not in lower(program, "x86-64-v4")
+
+
+@pytest.mark.parametrize("form", ["chain", "sum"])
+@pytest.mark.parametrize("shape", [(9, 11, 40), (4, 3, 5), (8, 8, 16)], ids=str)
+def test_depthwise_windows(shape: tuple[int, int, int], form: str) -> None:
+    """Neighbouring outputs share taps; a sum of products has no product tile."""
+    h, w, c = shape
+    out = (h - 2, w - 2, c)
+    b = ProgramBuilder("depthwise")
+    x, k, y = b.param("x", F32, shape), b.param("k", F32, (3, 3, c)), b.param("y", F32, out, "out")
+    acc = b.tile("acc", F32, out)
+    if form == "chain":
+        b.mul(acc, x.view(axis(0), axis(1), axis(2), shape=out), k.view(0, 0, axis(2), shape=out))
+        for i in range(1, 9):
+            tap = x.view(axis(0) + i // 3, axis(1) + i % 3, axis(2), shape=out)
+            b.fma(acc, tap, k.view(i // 3, i % 3, axis(2), shape=out), acc)
+    else:
+        full = (h - 2, w - 2, 3, 3, c)
+        terms = b.tile("terms", F32, full)
+        b.mul(
+            terms,
+            x.view(axis(0) + axis(2), axis(1) + axis(3), axis(4), shape=full),
+            k.view(axis(2), axis(3), axis(4), shape=full),
+        )
+        b.rowsum(acc.view(axis(0), axis(1), axis(4), shape=full), terms, axes=(2, 3))
+    b.store(y, acc)
+    tensors = {"x": data(F32, shape), "k": data(F32, (3, 3, c), 1)}
+    compare(b.finish(), tensors, rtol=1e-6)
+    assert scratch_bytes(b.finish(), "x86-64-v4") == 0
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_maximum_over_windows(stride: int) -> None:
+    for rows, columns in ((9, 40), (3, 3), (20, 71)):
+        out = (2, (rows - 3) // stride + 1, (columns - 3) // stride + 1)
+        b = ProgramBuilder("pool")
+        x, y = b.param("x", F32, (2, rows, columns)), b.param("y", F32, out, "out")
+        t = b.tile("t", F32, out)
+        full = (*out, 3, 3)
+        window = x.view(axis(0), stride * axis(1) + axis(3), stride * axis(2) + axis(4), shape=full)
+        b.rowmax(t.view(axis(0), axis(1), axis(2), shape=full), window, axes=(3, 4))
+        b.store(y, t)
+        compare(b.finish(), {"x": data(F32, (2, rows, columns))})

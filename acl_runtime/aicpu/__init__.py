@@ -1,0 +1,11 @@
+"""The AI CPU: operators in numpy, for what has no native kernel and for constant folding.
+
+Takes an op name, attributes and arrays, gives arrays; ONNX semantics of the newest opset. Knows no graph and no plan.
+"""
+
+from acl_runtime.aicpu import (
+    elementwise,
+)
+from acl_runtime.aicpu.registry import evaluate, has_implementation, implementation, implemented_ops
+
+__all__ = ["elementwise", "evaluate", "has_implementation", "implementation", "implemented_ops"]

@@ -1,0 +1,282 @@
+"""Element-wise operators: arithmetic, comparisons, logic, activations, Cast, Where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
+from tensor_types.dtypes import DTYPES, from_onnx
+
+Array = np.ndarray
+
+
+def widened(array: Array) -> Array:
+    """Floats of 16 bits and fewer as f32, in which they are computed; everything else as it is."""
+    small = array.dtype.kind not in "biuOUSc" and array.dtype.itemsize < 4
+    return array.astype(np.float32) if small else array
+
+
+def is_float(array: Array) -> bool:
+    """True for float dtypes, those of ml_dtypes included."""
+    return array.dtype.kind == "f" or array.dtype in _SMALL_FLOATS
+
+
+_SMALL_FLOATS = {np.dtype(d.numpy) for d in DTYPES.values() if d.is_float}
+
+
+def unary(*ops: str) -> Callable[[Callable[[Array, Attrs], Array]], Callable[[Array, Attrs], Array]]:
+    """Registers a function of one array that keeps the dtype."""
+
+    def register(function: Callable[[Array, Attrs], Array]) -> Callable[[Array, Attrs], Array]:
+        @implementation(*ops)
+        def run(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+            array = np.asarray(inputs[0])
+            return np.asarray(function(widened(array), attrs)).astype(array.dtype, copy=False)
+
+        return function
+
+    return register
+
+
+def binary(op: str, function: Callable[[Array, Array], Array]) -> None:
+    """Registers a function of two broadcast arrays of one dtype that keeps it."""
+
+    @implementation(op)
+    def run(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+        a, b = np.asarray(inputs[0]), np.asarray(inputs[1])
+        return np.asarray(function(widened(a), widened(b))).astype(a.dtype, copy=False)
+
+
+def comparison(op: str, function: Callable[[Array, Array], Array]) -> None:
+    """Registers a function of two broadcast arrays that gives bool."""
+
+    @implementation(op)
+    def run(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+        return np.asarray(function(np.asarray(inputs[0]), np.asarray(inputs[1])), np.bool_)
+
+
+def _erf(x: Array) -> Array:
+    flat = [math.erf(v) for v in np.asarray(x, np.float64).reshape(-1).tolist()]
+    return np.array(flat, np.float64).reshape(np.shape(x))
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    safe = np.where(b == 0, np.ones_like(b), b)
+    quotient = np.floor_divide(a, safe)
+    # Integer division truncates towards 0; numpy's rounds down.
+    inexact = (quotient * safe != a) & ((a < 0) != (safe < 0))
+    return np.where(b == 0, 0, quotient + inexact.astype(a.dtype))
+
+
+def _power(a: Array, b: Array) -> Array:
+    if a.dtype.kind in "iu":
+        if b.dtype.kind in "iu" and (b >= 0).all():
+            return np.power(a, b.astype(np.int64))
+        return np.trunc(np.power(a.astype(np.float64), b.astype(np.float64)))
+    return np.power(a, b.astype(a.dtype))
+
+
+def _sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+for _op, _function in {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": _divide, "Pow": _power,
+    "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
+    "PRelu": lambda x, slope: np.where(x < 0, x * slope, x),
+}.items():  # fmt: skip
+    binary(_op, _function)
+
+for _op, _function in {
+    "Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
+    "LessOrEqual": np.less_equal, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor,
+}.items():  # fmt: skip
+    comparison(_op, _function)
+
+for _op, _plain in {
+    "Abs": np.abs, "Neg": np.negative, "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Sqrt": np.sqrt,
+    "Exp": np.exp, "Log": np.log, "Sin": np.sin, "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos,
+    "Atan": np.arctan, "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh, "Acosh": np.arccosh,
+    "Atanh": np.arctanh, "Sign": np.sign, "Reciprocal": np.reciprocal, "Not": np.logical_not, "Erf": _erf,
+    "BitwiseNot": np.invert, "Sigmoid": _sigmoid, "Softplus": _softplus,
+    "Relu": lambda x: np.maximum(x, np.zeros((), x.dtype)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+}.items():  # fmt: skip
+    unary(_op)(lambda x, _attrs, f=_plain: f(x))  # type: ignore[misc]
+
+
+@unary("LeakyRelu")
+def _leaky_relu(x: Array, attrs: Attrs) -> Array:
+    return np.where(x < 0, x * np.float64(attrs.get("alpha", 0.01)).astype(x.dtype), x)
+
+
+@unary("Elu")
+def _elu(x: Array, attrs: Attrs) -> Array:
+    return np.where(x < 0, attrs.get("alpha", 1.0) * np.expm1(np.minimum(x, 0)), x)
+
+
+@unary("Celu")
+def _celu(x: Array, attrs: Attrs) -> Array:
+    alpha = attrs.get("alpha", 1.0)
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+@unary("Selu")
+def _selu(x: Array, attrs: Attrs) -> Array:
+    alpha, gamma = attrs.get("alpha", 1.6732632423543772), attrs.get("gamma", 1.0507009873554805)
+    return gamma * np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+@unary("ThresholdedRelu")
+def _thresholded_relu(x: Array, attrs: Attrs) -> Array:
+    return np.where(x > attrs.get("alpha", 1.0), x, 0)
+
+
+@unary("HardSigmoid")
+def _hard_sigmoid(x: Array, attrs: Attrs) -> Array:
+    return np.clip(attrs.get("alpha", 0.2) * x + attrs.get("beta", 0.5), 0, 1)
+
+
+@unary("Gelu")
+def _gelu(x: Array, attrs: Attrs) -> Array:
+    if attrs.get("approximate", "none") == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+
+
+@unary("Swish")
+def _swish(x: Array, attrs: Attrs) -> Array:
+    return x * _sigmoid(np.asarray(attrs.get("alpha", 1.0) * x).astype(x.dtype))
+
+
+@unary("Shrink")
+def _shrink(x: Array, attrs: Attrs) -> Array:
+    bias, lambd = attrs.get("bias", 0.0), attrs.get("lambd", 0.5)
+    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+
+
+@implementation("IsNaN")
+def _is_nan(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    return np.isnan(widened(np.asarray(inputs[0])))
+
+
+@implementation("IsInf")
+def _is_inf(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    x = widened(np.asarray(inputs[0]))
+    positive = np.isposinf(x) & bool(attrs.get("detect_positive", 1))
+    return positive | (np.isneginf(x) & bool(attrs.get("detect_negative", 1)))
+
+
+@implementation("Mod")
+def _mod(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    a, b = np.asarray(inputs[0]), np.asarray(inputs[1])
+    function = np.fmod if attrs.get("fmod", 0) else np.mod
+    return np.asarray(function(widened(a), widened(b))).astype(a.dtype)
+
+
+@implementation("BitShift")
+def _bit_shift(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    a, b = np.asarray(inputs[0]), np.asarray(inputs[1])
+    shifted = np.left_shift(a, b) if attrs["direction"] == "LEFT" else np.right_shift(a, b)
+    return np.where(b >= a.dtype.itemsize * 8, np.zeros((), a.dtype), shifted)
+
+
+def _variadic(op: str, function: Callable[[Array, Array], Array], mean: bool = False) -> None:
+    @implementation(op)
+    def run(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+        arrays = [widened(np.asarray(a)) for a in inputs]
+        total = reduce(function, arrays)
+        return np.asarray(total / len(arrays) if mean else total).astype(np.asarray(inputs[0]).dtype)
+
+
+_variadic("Max", np.maximum)
+_variadic("Min", np.minimum)
+_variadic("Sum", np.add)
+_variadic("Mean", np.add, mean=True)
+
+
+@implementation("Clip")
+def _clip(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    x = np.asarray(inputs[0])
+    low, high = get(inputs, 1), get(inputs, 2)
+    result = x
+    if low is not None:
+        result = np.where(result < low, np.asarray(low, x.dtype), result)
+    if high is not None:
+        result = np.where(result > high, np.asarray(high, x.dtype), result)
+    return result.astype(x.dtype)
+
+
+@implementation("Where")
+def _where(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    return np.where(*inputs)
+
+
+@implementation("IfMerge")
+def _if_merge(inputs: Inputs, attrs: Attrs, _: int) -> Any:
+    return inputs[1] if bool(np.asarray(inputs[0]).reshape(-1)[0]) else inputs[2]
+
+
+def cast(array: Array, target: np.dtype, saturate: bool = True) -> Array:
+    """ONNX Cast: floats to integers truncate and saturate like the native kernels, strings are read and written."""
+    array = np.asarray(array)
+    if target == np.dtype(object):
+        return np.array([_float_text(v) for v in array.reshape(-1).tolist()], object).reshape(array.shape)
+    if array.dtype.kind in "OUS":
+        words = [str(v) for v in array.reshape(-1).tolist()]
+        wide = [float(w) for w in words] if target.kind not in "iu" else [int(float(w)) for w in words]
+        return np.array(wide).reshape(array.shape).astype(target)
+    source = widened(array)
+    small_integer = target.kind in "iu" or target in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4))
+    if is_float(array) and small_integer:
+        info = ml_dtypes.iinfo(target)
+        low, high = float(info.min), float(info.max)
+        whole = np.trunc(np.nan_to_num(source.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        inside = np.clip(whole, low, high)
+        top = inside >= high
+        result = np.where(top, 0, inside).astype(np.int64 if info.bits < 64 or info.min < 0 else np.uint64)
+        return np.where(top, info.max, result).astype(target)
+    if target.itemsize == 1 and target in _SMALL_FLOATS and saturate:
+        largest = float(ml_dtypes.finfo(target).max)
+        source = np.where(np.isnan(source.astype(np.float64)), source, np.clip(source.astype(np.float64), -largest, largest))
+    return source.astype(target)
+
+
+def _float_text(value: object) -> str:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "INF" if value > 0 else "-INF"
+        return str(np.float32(value))
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+@implementation("Cast")
+def _cast(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    return cast(inputs[0], from_onnx(int(attrs["to"])).numpy, bool(attrs.get("saturate", 1)))
+
+
+@implementation("CastLike")
+def _cast_like(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    return cast(inputs[0], np.asarray(inputs[1]).dtype, bool(attrs.get("saturate", 1)))
+
+
+@implementation("BitCast")
+def _bit_cast(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    return np.ascontiguousarray(inputs[0]).view(from_onnx(int(attrs["to"])).numpy)

@@ -1,0 +1,61 @@
+"""The table of AI CPU implementations, and `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensor_types.errors import UnsupportedOperator
+
+Inputs = Sequence[Any]
+"""Arrays, None for absent optional inputs; a list for a sequence, None for an empty optional."""
+Attrs = Mapping[str, Any]
+Implementation = Callable[[Inputs, Attrs, int], Any]
+
+_TABLE: dict[str, Implementation] = {}
+
+
+def implementation(*ops: str) -> Callable[[Implementation], Implementation]:
+    """Registers `function(inputs, attrs, n_outputs)` under op names; it returns one result or a tuple of results."""
+
+    def register(function: Implementation) -> Implementation:
+        for op in ops:
+            if op in _TABLE:
+                raise ValueError(f"{op} has two implementations")
+            _TABLE[op] = function
+        return function
+
+    return register
+
+
+def has_implementation(op: str) -> bool:
+    """True if `evaluate` knows the op."""
+    return op in _TABLE
+
+
+def implemented_ops() -> tuple[str, ...]:
+    """All op names, sorted."""
+    return tuple(sorted(_TABLE))
+
+
+def evaluate(op: str, attrs: Attrs, inputs: Inputs, n_outputs: int = 1) -> list[Any]:
+    """Results of one operator, semantics of its newest opset. UnsupportedOperator if there is no implementation.
+
+    Inputs are never written. Results may share memory with inputs (Reshape, Identity).
+    """
+    function = _TABLE.get(op)
+    if function is None:
+        raise UnsupportedOperator(
+            f"the AI CPU has no implementation of {op}", where={"op": op}, remedy="express it with other operators"
+        )
+    with np.errstate(all="ignore"):
+        results = function(inputs, attrs, n_outputs)
+    found = list(results) if isinstance(results, tuple) else [results]
+    return found[:n_outputs]
+
+
+def get(inputs: Inputs, index: int) -> Any:
+    """Input `index`, None when absent or beyond the end."""
+    return inputs[index] if index < len(inputs) else None

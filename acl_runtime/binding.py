@@ -1,0 +1,203 @@
+"""Binds a model to the dims of its inputs: every offset, size, grid and kernel dim as a number, checked.
+
+Memory is a list of *slots*: storages of the arena, then inputs, outputs, constants and guard bytes. An argument of a
+task is (slot, byte offset), so its address is `base[slot] + offset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from acl_runtime.expressions import ExpressionTable
+from acl_runtime.model import LoadedModel
+from acl_runtime.om import PackageError
+from acl_runtime.plan_format import Place, PlanValue
+from tensor_types.dims import Dim, names, product
+from tensor_types.errors import InvalidModel
+
+ALIGNMENT = 64
+_UNBOUNDED = np.iinfo(np.int64).max
+_CHUNK_WORK = 1 << 15
+"""Scalar operations that make a chunk worth handing to another thread."""
+_CHUNKS_PER_THREAD = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A model bound to dims.
+
+    arena_bytes: size of the arena. storage_offsets: i64 per storage.
+    offsets: i64 per argument, to be added to the base address of its slot. kernel_dims: i64, tasks' dims end to end.
+    grid, grain: i64 per task. shapes: logical shape of each value in memory, by value number.
+    output_shapes: shape of each output, None if the run decides.
+    """
+
+    arena_bytes: int
+    storage_offsets: np.ndarray
+    offsets: np.ndarray
+    kernel_dims: np.ndarray
+    grid: np.ndarray
+    grain: np.ndarray
+    shapes: dict[int, tuple[int, ...]]
+    output_shapes: tuple[tuple[int, ...] | None, ...]
+    places: dict[int, int]
+    """Byte offset of each value within its slot, by value number."""
+
+
+class Binder:
+    """What binding needs of a model, prepared once.
+
+    first_arg, first_dim: position of each task's first argument and dim. slots: slot of each argument.
+    first_slot: first slot of each region.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        plan = model.plan
+        self.model = model
+        self.table = table = ExpressionTable()
+        counts = {
+            "arena": len(plan.storages),
+            "input": len(plan.inputs),
+            "output": len(plan.outputs),
+            "constant": len(plan.constants),
+            "guard": plan.n_guards,
+        }
+        self.first_slot: dict[str, int] = {}
+        self.n_slots = 0
+        for region, count in counts.items():
+            self.first_slot[region] = self.n_slots
+            self.n_slots += count
+        slots, offsets, needs, owners, dims, lows, highs, dim_owners = ([] for _ in range(8))
+        grids, works, program_grids = ([] for _ in range(3))
+        self.first_arg, self.first_dim = [], []
+        for number, task in enumerate(plan.tasks):
+            self.first_arg.append(len(slots))
+            self.first_dim.append(len(dims))
+            grids.append(table.add(task.grid))
+            works.append(table.add(task.work))
+            if task.program is None:
+                program_grids.append(table.add(1))
+                continue
+            facts = model.kernel(task).facts
+            program_grids.append(table.add(model.in_model_dims(task, facts.grid)))
+            for place, (_, size) in zip(task.operands, facts.params, strict=True):
+                slots.append(self.slot(place))
+                offsets.append(table.add(place.offset))
+                needs.append(table.add(model.in_model_dims(task, size)))
+                owners.append(number)
+            for value, (_, low, high) in zip(task.dims, facts.dims, strict=True):
+                dims.append(table.add(value))
+                lows.append(low)
+                highs.append(_UNBOUNDED if high is None else high)
+                dim_owners.append(number)
+        self.slots = np.array(slots, np.int64)
+        self._offsets, self._needs, self._owners = (np.array(a, np.int64) for a in (offsets, needs, owners))
+        self._dims, self._dim_owners = np.array(dims, np.int64), dim_owners
+        self._lows, self._highs = np.array(lows, np.int64), np.array(highs, np.int64)
+        self._grids, self._works = np.array(grids, np.int64), np.array(works, np.int64)
+        self._program_grids = np.array(program_grids, np.int64)
+        self._storage_bytes = np.array([table.add(b) for b, _ in plan.storages], np.int64)
+        self._storage_offsets = np.array([table.add(o) for _, o in plan.storages], np.int64)
+        self._arena = table.add(plan.arena)
+        in_memory = [(n, v) for n, v in enumerate(plan.values) if _in_memory(v)]
+        self._shapes = {n: [table.add(d) for d in v.shape or ()] for n, v in in_memory}
+        self._places = {n: table.add(v.place.offset) for n, v in in_memory if v.place is not None}
+        self._value_bytes = {n: table.add(_bytes(v)) for n, v in in_memory}
+        self._outputs = [
+            None if s is None or set(_names(s)) - plan.dims.keys() else [table.add(d) for d in s]
+            for s in (plan.values[o].shape for o in plan.outputs)
+        ]
+        self._slot_bytes = [table.add(_bytes(plan.values[i])) if _sized(plan.values[i], plan.dims) else table.add(0)
+                            for i in (*plan.inputs, *plan.outputs)]  # fmt: skip
+
+    def slot(self, place: Place) -> int:
+        """The slot of a place."""
+        return self.first_slot[place.region] + place.index
+
+    def bind(self, dims: Mapping[str, int], threads: int, keep: bool = False) -> Binding:
+        """The binding for these dims.
+
+        `keep` gives every storage bytes of its own, so that all values can be read after a run. InvalidModel if a dim is
+        outside what a kernel was made for, PackageError if the plan would let a task leave its memory.
+        """
+        model, plan = self.model, self.model.plan
+        values = self.table.evaluate(dims)
+        storage_bytes, storage_offsets = values[self._storage_bytes], values[self._storage_offsets]
+        arena = int(values[self._arena])
+        if keep:
+            room = -(-storage_bytes // ALIGNMENT) * ALIGNMENT
+            ends = np.cumsum(room)
+            storage_offsets = ends - room
+            arena = int(ends[-1]) if len(ends) else 0
+        bad = (storage_bytes < 0) | (storage_offsets < 0) | (storage_offsets > arena - storage_bytes)
+        if bad.any() or arena < 0:
+            raise PackageError("a storage of the plan leaves the arena", remedy="convert the model again")
+        sizes = np.concatenate(
+            [
+                storage_bytes,
+                values[np.array(self._slot_bytes, np.int64)],
+                np.array([0 if c.dtype.hasobject else c.nbytes for c in model.constants], np.int64),
+                np.ones(plan.n_guards, np.int64),
+            ]
+        )
+        offsets, needs = values[self._offsets], values[self._needs]
+        bad = (offsets < 0) | (needs < 0) | (offsets > sizes[self.slots] - needs)
+        grid = values[self._grids]
+        idle = grid[self._owners] <= 0  # a task without work touches nothing
+        if (bad & ~idle).any():
+            task = plan.tasks[int(self._owners[int(np.argmax(bad & ~idle))])]
+            raise PackageError(
+                "a task would leave the memory of its tensor", where={"node": task.node}, remedy="convert the model again"
+            )
+        kernel_dims = values[self._dims]
+        bad = (kernel_dims < self._lows) | (kernel_dims > self._highs)
+        if bad.any():
+            at = int(np.argmax(bad))
+            task = plan.tasks[self._dim_owners[at]]
+            raise InvalidModel(
+                f"a kernel was made for sizes {self._lows[at]} to {self._highs[at]} and gets {kernel_dims[at]}",
+                where={"node": task.node},
+                remedy="convert the model again with a range that holds these input shapes",
+            )
+        native = np.array([t.program is not None for t in plan.tasks], bool)
+        if (native & (grid > 0) & (grid != values[self._program_grids])).any():
+            raise PackageError("the grid of a task is not that of its program", remedy="convert the model again")
+        work = np.maximum(values[self._works], 1)
+        per_chunk = np.minimum(_CHUNK_WORK * grid.astype(np.float64) / work, 1e15).astype(np.int64)
+        grain = np.maximum(np.maximum(per_chunk, grid // (threads * _CHUNKS_PER_THREAD)), 1)
+        places = {n: int(values[i]) for n, i in self._places.items()}
+        for number, offset in places.items():
+            value = plan.values[number]
+            assert value.place is not None
+            if not 0 <= offset <= sizes[self.slot(value.place)] - values[self._value_bytes[number]]:
+                raise PackageError("a tensor leaves its memory", where={"tensor": value.name}, remedy="convert again")
+        return Binding(
+            arena_bytes=arena,
+            storage_offsets=storage_offsets,
+            offsets=offsets,
+            kernel_dims=kernel_dims,
+            grid=grid,
+            grain=grain,
+            shapes={n: tuple(int(values[i]) for i in ids) for n, ids in self._shapes.items()},
+            output_shapes=tuple(None if ids is None else tuple(int(values[i]) for i in ids) for ids in self._outputs),
+            places=places,
+        )
+
+
+def _names(shape: tuple[Dim, ...]) -> set[str]:
+    return set().union(*(names(d) for d in shape)) if shape else set()
+
+
+def _in_memory(value: PlanValue) -> bool:
+    return value.place is not None and value.place.region not in ("object", "guard") and value.dtype.kind != "handle"
+
+
+def _sized(value: PlanValue, dims: Mapping[str, object]) -> bool:
+    return value.shape is not None and value.dtype.kind != "handle" and not _names(value.shape) - dims.keys()
+
+
+def _bytes(value: PlanValue) -> Dim:
+    return product(value.format.physical_shape(value.shape or ())) * value.dtype.bytes

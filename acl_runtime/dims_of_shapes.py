@@ -1,0 +1,81 @@
+"""From the shapes of input arrays to the named dims of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tensor_types.dims import Dim, Expr, evaluate, names, substitute
+from tensor_types.dtypes import DType
+from tensor_types.errors import InvalidModel
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A model input or output: name, dtype, shape in dims (None: only the run decides)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...] | None
+
+    def shown(self) -> str:
+        return "?" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
+
+
+def solve_dims(
+    inputs: Sequence[TensorSpec],
+    shapes: Sequence[Sequence[int]],
+    ranges: Mapping[str, tuple[int, int | None]],
+) -> dict[str, int]:
+    """The value of every named dim. InvalidModel names the input, what it should be and what it is."""
+    known: dict[str, int] = {}
+    for spec, shape in zip(inputs, shapes, strict=True):
+        if spec.shape is not None and len(spec.shape) != len(shape):
+            raise _wrong(spec, shape, f"it has {len(shape)} axes, not {len(spec.shape)}")
+    pairs = [
+        (spec, shape, axis, dim, size)
+        for spec, shape in zip(inputs, shapes, strict=True)
+        for axis, (dim, size) in enumerate(zip(spec.shape or (), shape, strict=False))
+    ]
+    progress = True
+    while progress:
+        progress = False
+        for _, _, _, dim, size in pairs:
+            solved = _solve(substitute(dim, known), size)
+            if solved is not None and solved[0] not in known:
+                known[solved[0]] = solved[1]
+                progress = True
+    for spec, shape, axis, dim, size in pairs:
+        if names(dim) <= known.keys() and evaluate(dim, known) != size:
+            said = f", which is {evaluate(dim, known)} here" if isinstance(dim, Expr) else ""
+            raise _wrong(spec, shape, f"axis {axis} has size {size}, expected {dim}{said}")
+    for name, (low, high) in ranges.items():
+        if name not in known:
+            raise InvalidModel(
+                f"no input shape determines the dim {name!r}", remedy="convert the model again with a fixed size for it"
+            )
+        if known[name] < low or (high is not None and known[name] > high):
+            spec, shape = next((s, h) for s, h, _, d, _ in pairs if name in names(d))
+            limit = f"at most {high}" if high is not None and known[name] > high else f"at least {low}"
+            raise _wrong(spec, shape, f"the dim {name!r} is {known[name]}, the model was converted for {limit}")
+    return known
+
+
+def _solve(dim: Dim, size: int) -> tuple[str, int] | None:
+    """The one dim that an equation dim == size determines, if it is linear in it."""
+    if isinstance(dim, int):
+        return None
+    linear = [(m, f) for m, f in dim.terms if m]
+    constant = sum(f for m, f in dim.terms if not m)
+    if len(linear) != 1 or len(linear[0][0]) != 1 or linear[0][0][0].kind != "dim":
+        return None
+    factor = linear[0][1]
+    return (linear[0][0][0].name, (size - constant) // factor) if (size - constant) % factor == 0 else None
+
+
+def _wrong(spec: TensorSpec, shape: Sequence[int], why: str) -> InvalidModel:
+    return InvalidModel(
+        f"the shape of an input is wrong: {why}; got [{', '.join(map(str, shape))}], expected {spec.shown()}",
+        where={"tensor": spec.name},
+        remedy="give an array of the expected shape",
+    )

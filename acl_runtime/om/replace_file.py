@@ -1,0 +1,64 @@
+"""Replace a file as a whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from .errors import WRITE_FAILED, PackageError
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when the block ends without an exception.
+
+    It has a temporary name in the same folder, is synced, then renamed, and the folder is synced. On any exception,
+    an interrupt included, it is removed and what was at `path` stays. OSError becomes PackageError; others pass.
+    """
+    target = os.path.realpath(path)
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name[:64]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        if os.path.lexists(target) and not stat.S_ISREG(os.lstat(target).st_mode):
+            raise PackageError(
+                f"{os.fspath(path)} is not a regular file", code=WRITE_FAILED, remedy="name a file as the output"
+            )
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(folder)
+    except OSError as error:
+        raise PackageError(
+            f"cannot write {os.fspath(path)}: {error.strerror or error}",
+            code=WRITE_FAILED,
+            remedy=_remedy(error),
+        ) from error
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename itself last; where folders cannot be synced, the file is whole either way."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free some disk space or name an output on another disk; an older file was left as it is"
+    return "check that the folder exists and can be written; an older file was left as it is"

@@ -1,0 +1,181 @@
+"""The rule for native code: a package from a stranger must not run a stranger's machine code.
+
+Code, named by the SHA-256 of its bytes and of whatever else decides what it does, is trusted in two cases only:
+this machine's cache produced it, or a key that the user trusts has signed the digest. Otherwise the caller makes the
+code again from the tile program. Signatures are ed25519 and need the `cryptography` package; without it nothing that
+is only signed is trusted. Keys may be PEM or OpenSSH files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensor_types.errors import EnvironmentProblem
+
+from .errors import PackageError
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DOMAIN = b"openatc native code 1\0"
+"""Signed in front of the digest, so that a signature made for another purpose says nothing about code."""
+_MAX_KEY_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether code may run, and why or why not, in words for the user. True in a condition if trusted."""
+
+    trusted: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.trusted
+
+
+def cache_folder() -> Path:
+    """The cache of this user: OPENATC_CACHE, else ~/.cache/openatc."""
+    return Path(os.environ.get("OPENATC_CACHE") or "~/.cache/openatc").expanduser()
+
+
+def trusted_keys() -> tuple[Path, ...]:
+    """The public key files that the user trusts: those OPENATC_TRUST lists (separated as in PATH), else
+    ~/.config/openatc/trusted_keys/*.pub."""
+    listed = os.environ.get("OPENATC_TRUST")
+    if listed is not None:
+        return tuple(Path(entry).expanduser() for entry in listed.split(os.pathsep) if entry)
+    folder = Path("~/.config/openatc/trusted_keys").expanduser()
+    return tuple(sorted(folder.glob("*.pub"))) if not _exposed(folder) else ()
+
+
+def is_trusted(digest: str, signature: bytes | None = None) -> bool:
+    """Whether native code of that digest (SHA-256, lowercase hex) may run; `judge` says why."""
+    return judge(digest, signature).trusted
+
+
+def judge(digest: str, signature: bytes | None = None) -> Verdict:
+    """The verdict on native code of that digest (SHA-256, lowercase hex), by cache first, then by signature."""
+    if not _DIGEST.fullmatch(digest):
+        return Verdict(False, "the digest is not a SHA-256 in lowercase hex")
+    folder = cache_folder() / "trusted"
+    problem = _exposed(folder.parent) or _exposed(folder) or _exposed(folder / digest)
+    if not problem:
+        return Verdict(True, "this machine's cache produced it")
+    if signature is None:
+        return Verdict(False, f"this machine's cache did not produce it ({problem}) and it is not signed")
+    return verify(digest, signature, trusted_keys())
+
+
+def record_trusted(digest: str) -> None:
+    """State that this machine's cache produced the code of that digest.
+
+    Raises PackageError if the digest is not one, or the cache folder is not this user's alone or cannot be written.
+    """
+    _require_digest(digest)
+    folder = cache_folder() / "trusted"
+    try:
+        for path in (folder.parent, folder):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if problem := _exposed(path):
+                raise PackageError(
+                    f"the cache is not safe: {problem}",
+                    remedy="make it yours alone (chmod go-w), or let OPENATC_CACHE name a folder that is",
+                )
+        # The name says it all: creating an empty file is atomic.
+        os.close(os.open(folder / digest, os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600))
+    except OSError as error:
+        raise PackageError(
+            f"cannot write the cache: {error.strerror or error}",
+            remedy="let OPENATC_CACHE name a folder that can be written",
+        ) from error
+
+
+def sign(digest: str, private_key_path: str | os.PathLike[str]) -> bytes:
+    """The 64-byte ed25519 signature of a digest (SHA-256, lowercase hex) by an unencrypted private key file.
+
+    Raises EnvironmentProblem without the `cryptography` package, PackageError for a file that is no such key.
+    """
+    _require_digest(digest)
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError:
+        raise EnvironmentProblem(
+            "signing needs the cryptography package", remedy="install cryptography, or convert without --sign"
+        ) from None
+    try:
+        data = _read_key(Path(private_key_path))
+        openssh = b"BEGIN OPENSSH" in data
+        load = serialization.load_ssh_private_key if openssh else serialization.load_pem_private_key
+        key = load(data, password=None)
+    except Exception as error:  # the library has no common base for what it raises on bad or encrypted keys
+        raise PackageError(
+            f"{os.fspath(private_key_path)} is not a private key that can be read: {error}",
+            remedy="give an unencrypted ed25519 key in PEM or OpenSSH form",
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise PackageError(
+            f"{os.fspath(private_key_path)} is not an ed25519 key", remedy="make one with ssh-keygen -t ed25519"
+        )
+    return bytes(key.sign(_DOMAIN + bytes.fromhex(digest)))
+
+
+def verify(digest: str, signature: bytes, public_keys: Iterable[str | os.PathLike[str]]) -> Verdict:
+    """Whether one of the public key files signed the digest. Never raises: what cannot be checked is not trusted."""
+    if not _DIGEST.fullmatch(digest):
+        return Verdict(False, "the digest is not a SHA-256 in lowercase hex")
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        return Verdict(False, "it is signed, but the signature cannot be checked: install the cryptography package")
+    unusable: list[str] = []
+    for path in map(Path, public_keys):
+        if problem := _exposed(path):
+            unusable.append(problem)
+            continue
+        try:
+            data = _read_key(path)
+            openssh = data.startswith(b"ssh-")
+            key = (serialization.load_ssh_public_key if openssh else serialization.load_pem_public_key)(data)
+        except Exception:  # as in `sign`
+            key = None
+        if not isinstance(key, Ed25519PublicKey):
+            unusable.append(f"{path} is not an ed25519 public key")
+            continue
+        try:
+            key.verify(signature, _DOMAIN + bytes.fromhex(digest))
+        except Exception:  # InvalidSignature, or a signature of the wrong length or type
+            continue
+        return Verdict(True, f"it is signed by {path.name}")
+    return Verdict(False, "; ".join(["no trusted key has signed it", *unusable]))
+
+
+def _require_digest(digest: str) -> None:
+    if not _DIGEST.fullmatch(digest):
+        raise PackageError(f"{digest[:80]!r} is not a digest", remedy="give a SHA-256 in lowercase hex")
+
+
+def _read_key(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_MAX_KEY_BYTES)
+
+
+def _exposed(path: Path) -> str:
+    """Why others may have made or changed `path`, or "" if only this user (or root) can have."""
+    if not hasattr(os, "geteuid"):
+        return "this system has no file owners to check"
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if stat.S_ISLNK(status.st_mode):
+        return f"{path} is a symbolic link"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"{path} belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{path} can be written by others"
+    return ""

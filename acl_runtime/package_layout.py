@@ -1,0 +1,170 @@
+"""Which sections a model's package has, and how a model is written into them.
+
+    header                    tool, flags, host classes (small JSON)
+    graph, report             text of the optimised graph; conversion report (JSON)
+    constants                 JSON table: name -> {dtype, shape, offset} into `weights`, or {dtype, shape, strings}
+    weights                   each constant once, canonical layout, 64-byte aligned
+    portable/plan, /programs  the instance with generic tiling that every host class can run
+    class/<host>/plan         the plan for one host class (JSON, `graph_opt.plan.plan_json`), without its programs
+    class/<host>/programs     JSON list of tile program texts, in the order of the plan's program numbers
+    class/<host>/objects      optional: count u32, then (size u64) each, then the object files end to end
+    class/<host>/packed       optional: constants in kernel form, in the order of the plan, 64-byte aligned each
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from acl_runtime.om import FusedGraph, PackageError, write_package
+from tensor_types.dtypes import from_numpy
+from tensor_types.formats import Format, parse_format
+
+ALIGNMENT = 64
+PORTABLE = "portable"
+_DAMAGED = "the file is damaged: copy it again or convert the model again"
+
+
+@dataclass(frozen=True)
+class ClassPart:
+    """What a package holds for one host class: the plan (JSON values), objects of its programs, packed constants."""
+
+    plan: Mapping[str, Any]
+    objects: Sequence[bytes] | None = None
+    packed: bool = True
+
+
+@dataclass(frozen=True)
+class ConstantEntry:
+    """A row of the constants table; `strings` holds the elements of a string tensor, which has no bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int = 0
+    strings: tuple[str, ...] | None = None
+
+
+def section(host: str, part: str) -> str:
+    """The section name of a part of a host class, or of the portable instance."""
+    return f"{PORTABLE}/{part}" if host == PORTABLE else f"class/{host}/{part}"
+
+
+def align(position: int) -> int:
+    """The first multiple of 64 that is not below `position`."""
+    return -(-position // ALIGNMENT) * ALIGNMENT
+
+
+def constant_table(constants: Mapping[str, np.ndarray]) -> dict[str, ConstantEntry]:
+    """The table of these constants, in name order, as `write_model` lays them out in `weights`."""
+    table, position = {}, 0
+    for name in sorted(constants):
+        array = constants[name]
+        kind = from_numpy(array.dtype).name
+        if kind == "str":
+            words = tuple(w.decode() if isinstance(w, bytes) else str(w) for w in array.reshape(-1).tolist())
+            table[name] = ConstantEntry(kind, tuple(array.shape), strings=words)
+            continue
+        table[name] = ConstantEntry(kind, tuple(array.shape), position)
+        position = align(position + array.nbytes)
+    return table
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    *,
+    classes: Mapping[str, ClassPart],
+    constants: Mapping[str, np.ndarray],
+    viewer: FusedGraph,
+    graph_text: str = "",
+    report: Mapping[str, Any] | None = None,
+    header: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a package.
+
+    `classes` maps host class names, or 'portable', to their parts; `constants` are canonical arrays of every constant
+    that a task takes; `viewer` is what viewers of the format show, its constants at the offsets of `constant_table`;
+    `header` is recorded as it is (tool version, flags). Raises PackageError.
+    """
+    table = constant_table(constants)
+    rows = {
+        name: {"dtype": e.dtype, "shape": list(e.shape), **({"offset": e.offset} if e.strings is None else
+               {"strings": list(e.strings)})}
+        for name, e in table.items()
+    }  # fmt: skip
+    sections: dict[str, Any] = {
+        "graph": graph_text.encode(),
+        "report": _json(dict(report or {})),
+        "constants": _json(rows),
+        "weights": _weights(constants),
+    }
+    for host, part in classes.items():
+        plan = dict(part.plan)
+        sections[section(host, "programs")] = _json(plan.pop("programs"))
+        sections[section(host, "plan")] = _json(plan)
+        if part.objects is not None:
+            sizes = [len(o) for o in part.objects]
+            head = struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
+            sections[section(host, "objects")] = [head, *part.objects]
+        if part.packed and host != PORTABLE:
+            sections[section(host, "packed")] = _packed(part.plan, constants)
+    write_package(path, viewer, sections, {**(header or {}), "classes": sorted(classes)})
+
+
+def read_objects(data: memoryview) -> list[bytes]:
+    """The object files of an `objects` section. PackageError if the sizes do not add up."""
+    if len(data) >= 4:
+        (count,) = struct.unpack_from("<I", data)
+        start = 4 + 8 * count
+        if start <= len(data):
+            sizes = struct.unpack_from(f"<{count}Q", data, 4)
+            if start + sum(sizes) == len(data):
+                objects = []
+                for size in sizes:
+                    objects.append(bytes(data[start : start + size]))
+                    start += size
+                return objects
+    raise PackageError("the object section is not well-formed", remedy=_DAMAGED)
+
+
+def kernel_form(
+    array: np.ndarray, permute: Sequence[int] | None, reshape: Sequence[int] | None, packing: Format
+) -> np.ndarray:
+    """A constant as a kernel wants it: permuted, then reshaped, then packed; contiguous."""
+    if permute is not None:
+        array = array.transpose(permute)
+    if reshape is not None:
+        array = array.reshape(reshape)
+    return packing.to_physical(array)
+
+
+def is_stored(row: Mapping[str, Any]) -> bool:
+    """True if the canonical bytes of a constant serve a row of the plan's constants as they are."""
+    return row["permute"] is None and row["packing"] == "plain"
+
+
+def _packed(plan: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Iterator[np.ndarray | bytes]:
+    for row in plan["constants"]:
+        if is_stored(row):
+            continue
+        array = constants[plan["values"][row["value"]]["name"]]
+        packed = kernel_form(array, row["permute"], row["reshape"], parse_format(row["packing"]))
+        yield packed
+        yield bytes(align(packed.nbytes) - packed.nbytes)
+
+
+def _weights(constants: Mapping[str, np.ndarray]) -> Iterator[np.ndarray | bytes]:
+    for name in sorted(constants):
+        array = constants[name]
+        if from_numpy(array.dtype).name != "str":
+            yield array
+            yield bytes(align(array.nbytes) - array.nbytes)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,208 @@
+"""The conversion driver: the stages of a conversion in order, on one screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acl_runtime.kernels import compile_programs
+from acl_runtime.package_layout import ClassPart, write_model
+from atc import __version__
+from atc.console import Progress
+from atc.lower import Lowered, host_records, kernel_records, lower_graph
+from atc.pipeline import passes
+from atc.spelling import UsageError, parse_input_shape
+from codegen.kernels import TRAITS
+from codegen.llvm.detect import detect_host_class
+from codegen.targets import Target, target
+from frontend import read_model, unsupported
+from graph_opt.ir import Graph
+from graph_opt.ir.passes import run_passes
+from graph_opt.ir.text import to_text
+from graph_opt.plan import Plan, PlanInput, Scheduled, ValueInfo, plan, plan_to_json
+from graph_opt.plan.bounds import live_bytes
+from tensor_types.dims import evaluate
+from tensor_types.errors import UnsupportedOperator
+
+
+@dataclass
+class ConvertResult:
+    """What a conversion made, in the terms of `atc convert --json`."""
+
+    package: Path
+    soc_version: str
+    nodes_in: int
+    kernels: int
+    aicpu_nodes: list[dict[str, str]]
+    arena_bytes: int | None
+    arena_lower_bound_bytes: int | None
+    arena_without_reuse_bytes: int | None
+    fused: dict[str, int]
+    compiled_kernels: int
+    cached_kernels: int
+    estimate_ms: float | None
+    package_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        record = dict(vars(self))
+        record["package"] = str(self.package)
+        record["seconds"] = {**self.seconds, "total": sum(self.seconds.values())}
+        return record
+
+    def report(self) -> dict[str, Any]:
+        """The part that depends on model, flags and code alone: it goes into the package."""
+        left_out = {"package", "package_bytes", "seconds", "compiled_kernels", "cached_kernels"}
+        return {k: v for k, v in vars(self).items() if k not in left_out}
+
+    def lines(self) -> list[str]:
+        """At most twelve lines for people."""
+        fused = ", ".join(f"{count} {family}" for family, count in sorted(self.fused.items(), key=lambda f: -f[1]))
+        lines = [
+            f"package    {self.package} ({self.package_bytes / 1e6:.1f} MB)",
+            f"operators  {self.nodes_in} in, {self.kernels} kernels out",
+            f"kernels    {fused}",
+            f"compiled   {self.compiled_kernels} new, {self.cached_kernels} from the cache",
+            "dtypes     the model's own (ATC's default would be force_fp16)",
+        ]
+        if self.arena_bytes is not None and self.arena_lower_bound_bytes:
+            ratio = self.arena_bytes / self.arena_lower_bound_bytes
+            without = (self.arena_without_reuse_bytes or 0) / 1e6
+            lines.append(f"memory     {self.arena_bytes / 1e6:.2f} MB arena, {ratio:.2f} x its bound, {without:.2f} MB without reuse")
+        names = ", ".join(f"{n['op']} {n['name']}" for n in self.aicpu_nodes[:4])
+        more = f" and {len(self.aicpu_nodes) - 4} more" if len(self.aicpu_nodes) > 4 else ""
+        lines.append(f"AI CPU     {names + more if self.aicpu_nodes else 'no node'}")
+        if self.estimate_ms is not None:
+            lines.append(f"estimate   {self.estimate_ms:.3f} ms on {self.soc_version} (roofline per kernel, not a simulation)")
+        lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
+        return lines
+
+
+def convert(
+    model: str | Path,
+    output: str | Path | None = None,
+    *,
+    input_shape: str | Mapping[str, Sequence[int]] | None = None,
+    soc_version: str = "Ascend910B2",
+    progress: Progress | None = None,
+) -> ConvertResult:
+    """Converts an ONNX file to a package and returns what was done.
+
+    `output` defaults to the model's path with `.om`. `input_shape` fixes dims of inputs by name ("x:1,3,224,224" or a
+    mapping; -1 keeps a dim symbolic). Raises OpenAtcError with code, place and remedy.
+    """
+    source = Path(model)
+    package = Path(output) if output is not None else source.with_suffix(".om")
+    progress = progress or Progress(None)
+    host = target(detect_host_class())
+    chip = _chip(soc_version)
+    with progress.stage("read"):
+        graph = read_model(source, _shapes(input_shape))
+        nodes_in = len(graph.nodes)
+        _refuse_unsupported(graph)
+    with progress.stage("optimise"):
+        run_passes(graph, passes(TRAITS))
+    with progress.stage("lower"):
+        lowered = lower_graph(graph, host)
+    with progress.stage("plan"):
+        planned = plan(plan_input(graph, lowered))
+    with progress.stage("compile"):
+        objects, compiled = compile_programs(planned.programs, host)
+    result = ConvertResult(
+        package=package,
+        soc_version=soc_version,
+        nodes_in=nodes_in,
+        kernels=len(kernel_records(lowered)),
+        aicpu_nodes=_aicpu_nodes(lowered),
+        fused=dict(Counter(r.family for r in kernel_records(lowered))),
+        compiled_kernels=compiled,
+        cached_kernels=len(objects) - compiled,
+        estimate_ms=_estimate(graph, chip, planned),
+        **_memory(planned),
+    )
+    with progress.stage("package"):
+        part = ClassPart(plan_to_json(planned), objects=objects, packed=True)
+        write_model(
+            package,
+            classes={host.name: part},
+            constants={v.name: v.data for v in graph.constants() if v.data is not None},
+            graph_text=to_text(graph),
+            report=result.report(),
+            tool=f"openatc {__version__}",
+            flags={"soc_version": soc_version},
+        )
+        result.package_bytes = package.stat().st_size
+    result.seconds = progress.seconds
+    return result
+
+
+def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
+    """The graph's values and the records as planning wants them."""
+    outputs = {v.name for v in graph.outputs}
+    inputs = {v.name for v in graph.inputs}
+    infos = [
+        ValueInfo(
+            v.name, v.dtype, v.shape,
+            "constant" if v.is_constant else "input" if v.name in inputs else "output" if v.name in outputs else "temporary",
+            v.format,
+        )
+        for v in graph.values.values()
+    ]  # fmt: skip
+    scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
+    names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
+    return PlanInput(tuple(infos), tuple(scheduled), *names, dict(graph.dims))
+
+
+def _shapes(given: str | Mapping[str, Sequence[int]] | None) -> dict[str, Sequence[int]] | None:
+    if isinstance(given, str):
+        return dict(parse_input_shape(given)) or None
+    return dict(given) if given else None
+
+
+def _refuse_unsupported(graph: Graph) -> None:
+    rows = unsupported(graph)
+    if rows:
+        first = rows[0]
+        raise UnsupportedOperator(
+            f"{len(rows)} node{'s' if len(rows) > 1 else ''} cannot be converted: "
+            + "; ".join(f"{r['node']} ({r['domain']}::{r['op']}): {r['why']}" for r in rows),
+            where={"node": str(first["node"]), "op": str(first["op"])},
+            remedy=str(first["remedy"]),
+        )
+
+
+def _chip(soc_version: str) -> Target:
+    try:
+        return target(soc_version)
+    except KeyError as error:
+        raise UsageError(
+            str(error.args[0]), code="E10001", where={"flag": "--soc_version"}, remedy="use one of the known names"
+        ) from None
+
+
+def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:
+    rows = []
+    for record in host_records(lowered):
+        domain, _, op = record.op.rpartition("::")
+        rows.append({"name": record.node, "op": op, "domain": domain or "ai.onnx", "why": record.reason})
+    return rows
+
+
+def _memory(planned: Plan) -> dict[str, int | None]:
+    """Arena figures where the shapes are static; None for symbolic models."""
+    if planned.symbolic:
+        return {"arena_bytes": None, "arena_lower_bound_bytes": None, "arena_without_reuse_bytes": None}
+    return {
+        "arena_bytes": evaluate(planned.arena, {}),
+        "arena_lower_bound_bytes": live_bytes(planned, {}),
+        "arena_without_reuse_bytes": planned.bytes_without_reuse,
+    }
+
+
+def _estimate(graph: Graph, chip: Target, planned: Plan) -> float | None:
+    """Roofline time of the kernels on the chip, in ms; None while a dim is symbolic."""
+    return None

@@ -1,0 +1,68 @@
+"""Inputs for a run: from `name=file.npy`, seeded sensible values for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from atc.spelling import UsageError
+from graph_opt.ir import Graph, Value
+from tensor_types.dtypes import DType
+
+
+def index_bounds(graph: Graph) -> dict[str, int]:
+    """For every integer input that indexes a table of known size: the size of the smallest such table."""
+    bounds: dict[str, int] = {}
+    for value in graph.inputs:
+        if value.dtype.is_integer:
+            sizes = [s for s in _table_sizes(value, 0) if s is not None]
+            if sizes:
+                bounds[value.name] = min(sizes)
+    return bounds
+
+
+def _table_sizes(value: Value, depth: int) -> list[int | None]:
+    found: list[int | None] = []
+    for node, index in value.uses:
+        if node.op == "Gather" and index == 1 and node.inputs[0] is not None and node.inputs[0].shape is not None:
+            axis = node.attrs.get("axis", 0)
+            extent = node.inputs[0].shape[axis]  # type: ignore[index]
+            found.append(extent if isinstance(extent, int) else None)
+        elif node.op in ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten") and depth < 8:
+            found.extend(_table_sizes(node.output, depth + 1))
+    return found
+
+
+def seeded(name: str, dtype: DType, shape: Sequence[int], bound: int | None, seed: int = 0) -> np.ndarray:
+    """Seeded values: normal floats, indices below `bound`, ones for integers that index nothing (masks), booleans."""
+    generator = np.random.default_rng([seed, *name.encode()])
+    if dtype.is_float:
+        return generator.standard_normal(tuple(shape), dtype=np.float32).astype(dtype.numpy)
+    if dtype.name == "bool":
+        return generator.integers(0, 2, tuple(shape)).astype(np.bool_)
+    if bound is not None:
+        return generator.integers(0, bound, tuple(shape)).astype(dtype.numpy)
+    return np.ones(tuple(shape), dtype.numpy)
+
+
+def read_files(given: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of `name=file.npy` arguments; UsageError names the one that cannot be read."""
+    found: dict[str, np.ndarray] = {}
+    for text in given:
+        name, equals, path = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"--input {text!r}", where={"flag": "--input"}, remedy="write name=file.npy")
+        try:
+            found[name] = np.load(Path(path), allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"cannot read {path}: {error}", where={"flag": "--input", "tensor": name}, remedy="give a .npy file"
+            ) from error
+    return found
+
+
+def concrete_shape(shape: Sequence[int | str], given: Mapping[str, int]) -> list[int]:
+    """The shape with named dims from `given`; 1 for those that nothing says."""
+    return [d if isinstance(d, int) and d >= 0 else given.get(str(d), 1) for d in shape]

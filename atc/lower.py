@@ -1,0 +1,104 @@
+"""Lowering: every node of the optimised graph becomes kernel, host or alias records, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from codegen.kernels import lower_node
+from codegen.targets import Target
+from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
+from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+
+RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
+
+
+@dataclass
+class Lowered:
+    """Records in order, and the guards of each (name of a bool value, expected byte), outer first."""
+
+    records: list[Record] = field(default_factory=list)
+    guards: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """AI CPU nodes and why they are there."""
+
+    def add(self, record: Record, node: Node) -> None:
+        self.records.append(record)
+        words = node.attrs.get("guards") or ()
+        pairs = (str(word).rsplit("=", 1) for word in words)  # type: ignore[union-attr]
+        self.guards.append(tuple((name, int(expected)) for name, expected in pairs))
+
+
+def lower_graph(graph: Graph, target: Target) -> Lowered:
+    """Records of all nodes. A fused node without a kernel for it falls apart into its operators on the AI CPU."""
+    lowered = Lowered()
+    for node in list(graph.nodes):
+        if is_alias(graph, node):
+            source = node.inputs[0]
+            assert source is not None
+            lowered.add(AliasRecord(node.output.name, source.name, node.name), node)
+            continue
+        records = lower_node(node, target) if node.op == "Fused" else None
+        if records is not None:
+            for record in records:
+                lowered.add(record, node)
+            continue
+        for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
+            _add_host(lowered, inner, "no kernel for it" if node.op != "Fused" else "no kernel for this form")
+    return lowered
+
+
+def _add_host(lowered: Lowered, node: Node, reason: str) -> None:
+    names = tuple(None if v is None else v.name for v in node.inputs)
+    outputs = tuple(v.name for v in node.outputs)
+    late = tuple(v.name for v in node.outputs if v.shape is None or v.dtype.kind == "handle")
+    lowered.add(HostRecord(node.op, names, outputs, node.name, plain_attrs(node.attrs), late, reason), node)
+    lowered.reasons[node.name] = reason
+
+
+def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as JSON values."""
+    kept = {k: v for k, v in attrs.items() if k != "guards"}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
+
+
+def is_alias(graph: Graph, node: Node) -> bool:
+    """True if the node's result has the bytes of its first input in the same order."""
+    source = node.input(0)
+    if node.op not in RESHAPES and node.op not in ("Relayout", "Transpose") or source is None or source.shape is None:
+        return False
+    result = node.output
+    if result.shape is None or source.is_constant or source.dtype != result.dtype:
+        return False
+    if node.op in ("Relayout", "Identity"):
+        return _axes_in_memory(source) == _axes_in_memory(result)
+    if node.op == "Transpose":
+        perm = list(node.attrs.get("perm") or reversed(range(source.rank)))  # type: ignore[call-overload]
+        return _axes_in_memory(source) == [perm[a] for a in _axes_in_memory(result)]
+    plain = [sorted(_axes_in_memory(v)) == _axes_in_memory(v) for v in (source, result)]
+    if all(plain):
+        return True
+    permutations = (source.format.permutation, result.format.permutation)
+    both_last = all(p is not None and p[0] == 0 and p[-1] == 1 for p in permutations)
+    return both_last and source.shape[:2] == result.shape[:2]
+
+
+def _axes_in_memory(value: Value) -> list[int]:
+    """Logical axes from outermost to innermost, those of extent 1 left out."""
+    assert value.shape is not None
+    order = value.format.permutation or range(len(value.shape))
+    return [a for a in order if value.shape[a] != 1]
+
+
+def kernel_records(lowered: Lowered) -> list[KernelRecord]:
+    """The native ones."""
+    return [r for r in lowered.records if isinstance(r, KernelRecord)]
+
+
+def host_records(lowered: Lowered) -> list[HostRecord]:
+    """Those of the AI CPU."""
+    return [r for r in lowered.records if isinstance(r, HostRecord)]

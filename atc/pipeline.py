@@ -1,0 +1,54 @@
+"""The list of graph passes, in order: what happens to a model between reading and lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acl_runtime.aicpu import evaluate
+from graph_opt.fusion.fuse_attention import FuseAttention
+from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
+from graph_opt.fusion.fuse_gelu import FuseGelu
+from graph_opt.fusion.fuse_norms import FuseNorms
+from graph_opt.fusion.fuse_regions import FuseRegions
+from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.ir.passes import Pass
+from graph_opt.layout.assign_formats import AssignFormats
+from graph_opt.simplify import (
+    EliminateCommonSubexpressions,
+    EliminateDeadCode,
+    FlattenIf,
+    FoldConstants,
+    FoldShapes,
+    MergeTransposes,
+    RemoveIdentities,
+    SelectBranches,
+    SimplifyArithmetic,
+)
+
+
+def passes(traits: Sequence[FamilyTraits]) -> list[Pass]:
+    """Simplify, fuse by meaning, lay out, fuse loops."""
+    families = tuple(traits)
+    simplify: list[Pass] = [
+        FoldShapes(),
+        FoldConstants(evaluate),
+        RemoveIdentities(),
+        SelectBranches(),
+        SimplifyArithmetic(),
+        EliminateCommonSubexpressions(),
+        EliminateDeadCode(),
+    ]
+    return [
+        *simplify,
+        FlattenIf(),
+        *simplify,
+        FuseConvBatchNorm(),
+        FuseNorms(),
+        FuseGelu(),
+        MergeTransposes(),
+        FuseAttention(families),
+        *simplify,
+        AssignFormats(families),
+        EliminateDeadCode(),
+        FuseRegions(families),
+    ]

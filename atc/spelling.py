@@ -1,0 +1,93 @@
+"""ATC's own spelling of a conversion: `atc --model=m.onnx --framework=5 --output=m --soc_version=Ascend910B2 ...`.
+
+`--k=v` and `--k v` are the same, one dash may stand for two, dashes in a flag name count as underscores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensor_types.errors import OpenAtcError
+
+FLAGS = {
+    "model": "path of the ONNX file",
+    "framework": "5 (ONNX)",
+    "output": "path of the package without its extension",
+    "soc_version": "chip for the estimate, Ascend910B2 or Ascend310P3",
+    "input_shape": '"name:d,d;name2:d", -1 keeps a dim symbolic',
+    "input_format": "NCHW or ND; has no effect on ONNX models",
+    "log": "debug, info, warning, error or null",
+    "precision_mode": "must_keep_origin_dtype (others are not available yet)",
+}
+
+
+class UsageError(OpenAtcError):
+    """A flag is unknown, missing or has a value that it cannot have."""
+
+    exit_code = 2
+    default_code = "E10001"
+
+
+def is_atc_spelling(arguments: Sequence[str]) -> bool:
+    """True if the command line starts with one of ATC's own flags rather than a command."""
+    if not arguments or not arguments[0].startswith("-"):
+        return False
+    return _name(arguments[0].split("=", 1)[0]) in FLAGS
+
+
+def _name(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
+def parse(arguments: Sequence[str]) -> dict[str, str]:
+    """The flags as a mapping; UsageError names the flag and the remedy."""
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            raise UsageError(f"stray argument {word!r}", where={"flag": word}, remedy="quote values that hold blanks or ;")
+        flag, separator, value = word.partition("=")
+        name = _name(flag)
+        if name == "json":
+            found["json"] = "true"
+            continue
+        if name not in FLAGS:
+            raise UsageError(f"unknown flag {flag}", where={"flag": flag}, remedy=f"known flags: {', '.join(FLAGS)}")
+        if not separator:
+            if not rest:
+                raise UsageError(f"{flag} needs a value", where={"flag": flag}, remedy=FLAGS[name])
+            value = rest.pop(0)
+        found[name] = value
+    for name, code in (("model", "E10054"), ("framework", "E10007"), ("output", "E10054"), ("soc_version", "E10008")):
+        if not found.get(name):
+            raise UsageError(
+                f"--{name} is missing", code=code, where={"flag": f"--{name}"},
+                remedy=f"add --{name}=...: {FLAGS[name]}; quote values that hold a semicolon",
+            )  # fmt: skip
+    if found["framework"] != "5":
+        raise UsageError(
+            f"--framework={found['framework']} is not available", code="E10007", where={"flag": "--framework"},
+            remedy="export the model to ONNX and use --framework=5",
+        )  # fmt: skip
+    if found["output"].endswith("/"):
+        raise UsageError("--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name")
+    return found
+
+
+def parse_input_shape(text: str) -> dict[str, list[int]]:
+    """'a:1,3,-1;b:' as {'a': [1, 3, -1], 'b': []}; the last colon splits, so that names may hold colons."""
+    shapes: dict[str, list[int]] = {}
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        name, colon, dims = part.rpartition(":")
+        try:
+            values = [int(d) for d in dims.split(",") if d.strip()]
+        except ValueError:
+            values = [0]
+        if not colon or not name or any(v == 0 or v < -1 for v in values):
+            raise UsageError(
+                f"--input_shape: {part!r} is not name:d,d,...", code="E10002", where={"flag": "--input_shape"},
+                remedy='write "name:1,3,224,224;other:1,-1" with positive dims or -1',
+            )  # fmt: skip
+        shapes[name] = values
+    return shapes

@@ -1,0 +1,196 @@
+"""The convolution family: implicit GEMM and depthwise kernels with bias and element-wise epilogue in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.kernels.conv_core import (
+    ConvShape,
+    ConvTiling,
+    choose_tiling,
+    emit_conv,
+    weight_packing,
+    weight_shape,
+)
+from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes
+from codegen.kernels.depthwise_core import DepthwiseShape, emit_depthwise
+from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.region_space import Space, body_of, order, outer_outputs, outer_values
+from codegen.kernels.region_task import KernelTask, physical
+from codegen.targets.target import Target
+from codegen.tile.ir import Imm, View
+from graph_opt.ir.core import Node, Value
+from graph_opt.plan.records import Record
+from tensor_types.dims import Dim, product
+from tensor_types.dtypes import BF16, F16, F32, F64
+from tensor_types.formats import channels_last
+
+
+def lower_conv(node: Node, target: Target) -> list[Record] | None:
+    """One task for a Fused node around a Conv; None if its weight is not constant or a dtype has no kernel."""
+    body = body_of(node)
+    anchor = body.nodes[0]
+    if anchor.op != "Conv" or target.explicit_memory or not all(can_emit(n) for n in body.nodes[1:]):
+        return None
+    values = outer_values(node)
+    x, w, bias = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
+    assert x is not None and w is not None
+    if x.shape is None or x.rank < 3 or w.data is None or x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
+        return None
+    if anchor.output.shape is None or not isinstance(x.shape[1], int):
+        return None
+    return _Lowering(node, target, x, w, bias).run()
+
+
+class _Lowering:
+    def __init__(self, node: Node, target: Target, x: Value, w: Value, bias: Value | None) -> None:
+        self.node, self.target, self.x, self.w, self.bias = node, target, x, w, bias
+        self.anchor = body_of(node).nodes[0]
+        self.tail = body_of(node).nodes[1:]
+        self.values = outer_values(node)
+        self.outputs = outer_outputs(node)
+        self.task = KernelTask(node, "conv")
+        self.emitters = 0
+        assert self.anchor.output.shape is not None
+        self.shape: tuple[Dim, ...] = self.anchor.output.shape
+        self.format = self.outputs[0][1].format
+        used = {v.name for n in self.tail for v in n.inputs if v is not None}
+        self.read = {
+            name: v for name, v in self.values.items()
+            if name in used and immediate(v) is None and name != self.anchor.output.name
+        }  # fmt: skip
+
+    def run(self) -> list[Record] | None:
+        if any(v.shape != self.shape or v.format != self.format for _, v in self.outputs):
+            return None
+        if any(d == 0 for d in self.shape):
+            return []
+        assert self.w.shape is not None and self.x.shape is not None
+        groups = int(self.anchor.attrs.get("group", 1) or 1)  # type: ignore[call-overload]
+        channels, features = int(self.x.shape[1]), int(self.w.shape[0])  # type: ignore[arg-type]
+        kernel = [int(k) for k in self.w.shape[2:]]  # type: ignore[arg-type]
+        axes = sliding_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
+        if axes is None:
+            return None
+        last = channels_last(len(self.shape))
+        if groups == channels == features and groups > 1 and self.x.format == last:
+            return self._depthwise(axes, channels)
+        conv = ConvShape(
+            self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
+            self.x.format != last,
+        )  # fmt: skip
+        if conv.is_pixelwise and not conv.plain and self.format == last:
+            made = self._pixelwise(conv)
+            if made is not None:
+                return made
+        conv = ConvShape(self.task.extent(self.x.shape[0]), self._program_axes(axes), *_rest(conv))
+        space = self._space(merge=False)
+        return self._emit(conv, space, pixelwise=False)
+
+    def _space(self, merge: bool) -> Space:
+        channel = order(self.format, len(self.shape)).index(1)
+        values = [*self.read.values(), *(v for _, v in self.outputs)]
+        return Space(self.task, self.shape, self.format, values, apart=[channel], merge=merge)
+
+    def _program_axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        """The axes over program dims; run-time outputs are expressions of the inputs."""
+        lows = axis_lows(axes)
+        sizes = [self.task.extent(a.size, lows[a.size]) for a in axes]
+        result = []
+        for a, size, out in zip(axes, sizes, output_extents(self.anchor, axes, sizes), strict=True):
+            result.append(Axis(size, self.task.relate(a.out, out), a.kernel, a.stride, a.dilation, a.before, a.after))
+        return tuple(result)
+
+    def _pixelwise(self, conv: ConvShape) -> list[Record] | None:
+        """A matrix product over all pixels, if every operand sees batch and pixels as at most two axes."""
+        space = self._space(merge=True)
+        if len(space.groups) > 3:
+            self.task = KernelTask(self.node, "conv")
+            return None
+        extents = space.extents[:-1]
+        batch: Dim = extents[0] if len(extents) == 2 else 1
+        pixels: Dim = extents[-1] if extents else 1
+        flat = ConvShape(batch, (Axis(pixels, pixels, 1, 1, 1, 0, 0),), *_rest(conv))
+        return self._emit(flat, space, pixelwise=True)
+
+    def _emit(self, conv: ConvShape, space: Space, pixelwise: bool) -> list[Record]:
+        tiling = choose_tiling(conv, self.target.vector_bytes, self.target.registers, self.target.l2_bytes)
+        task, w = self.task, self.w
+        x = task.operand(self.x, shape=conv.input_shape())
+        permute, reshape, packing = weight_packing(conv, tiling.panel, w.rank)
+        weight = task.operand(
+            w, shape=weight_shape(conv, tiling.panel), permute=permute, reshape=reshape, packing=packing
+        )  # fmt: skip
+
+        def finish(acc: View, index: tuple[Dim, ...]) -> None:
+            self._finish(space, acc, (*tiling.block, tiling.panel), index, pixelwise, self.bias)
+
+        emit_conv(task, conv, tiling, x, weight, finish)
+        return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
+
+    def _depthwise(self, axes: Sequence[Axis], channels: int) -> list[Record] | None:
+        if self.x.dtype not in (F32, F64):
+            return None
+        task = self.task
+        assert self.x.shape is not None and self.w.shape is not None
+        batch = task.extent(self.x.shape[0])
+        shape = DepthwiseShape(batch, self._program_axes(axes), channels, self.x.dtype)
+        x = task.operand(self.x, shape=(batch, *(a.size for a in shape.axes), channels))
+        rank = self.w.rank
+        kernel = tuple(a.kernel for a in axes)
+        weight = task.operand(
+            self.w, shape=(*kernel, channels), permute=(*range(2, rank), 1, 0), reshape=(*kernel, channels)
+        )
+        bias = None if self.bias is None else task.operand(self.bias, shape=(channels,))
+        space = self._space(merge=False)
+
+        def finish(acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...]) -> None:
+            self._finish(space, acc, sizes, index, False, None)
+
+        emit_depthwise(task, shape, x, weight, bias, finish, self.target.vector_bytes)
+        return [task.record(work=self._work(shape.taps))]
+
+    def _work(self, per_output: Dim) -> Dim:
+        return 2 * per_output * product(self.task.extent(d) for d in self.shape)
+
+    def _finish(
+        self, space: Space, acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...], pixelwise: bool, bias: Value | None,
+    ) -> None:  # fmt: skip
+        """Bias, epilogue and store of one block; `index` is batch, positions.., channel."""
+        task, dtype = self.task, self.anchor.output.dtype
+        emitter = ElementwiseEmitter(task, sizes, acc.shape, prefix=f"e{self.emitters}_")
+        self.emitters += 1
+        if pixelwise:
+            groups = list(index[-len(space.groups) :]) if len(space.groups) > 1 else [index[-1]]
+        else:
+            logical = (index[0], index[-1], *index[1:-1])
+            places = order(self.format, len(self.shape))
+            groups = [logical[places[g[0]]] for g in space.groups]
+        result: Operand = acc
+        if bias is not None:
+            row = task.operand(bias, shape=self._bias_shape(bias)).view(index[-1], shape=acc.shape)
+            wide: Operand = row
+            if bias.dtype != F32 and dtype != F64:
+                wide = emitter.apply("TCVT", F32, row)
+            result = emitter.apply("TADD", F64 if dtype == F64 else F32, acc, wide)
+        if dtype in (F16, BF16):
+            result = emitter.apply("TCVT", dtype, result)
+        operands: dict[str, Operand] = {self.anchor.output.name: result}
+        for name, value in self.values.items():
+            if (constant := immediate(value)) is not None:
+                operands[name] = constant
+        for name, value in self.read.items():
+            operands[name] = space.view(value, groups, acc.shape)
+        emitter.run(self.tail, operands, body_of(self.node).outputs)
+        for name, value in self.outputs:
+            held = operands[name]
+            target = space.view(value, groups, acc.shape, "out")
+            task.expands(target, held.value) if isinstance(held, Imm) else task.store(target, held)
+
+    @staticmethod
+    def _bias_shape(bias: Value) -> tuple[Dim, ...]:
+        return physical(bias)
+
+
+def _rest(conv: ConvShape) -> tuple[int, int, int, object, bool]:
+    return conv.groups, conv.channels, conv.features, conv.dtype, conv.plain

@@ -1,0 +1,238 @@
+"""Implicit GEMM: one matrix product per block of output positions and panel of output channels.
+
+Activations lie channels-last, x[N, spatial.., C], or plain with few channels; the weight is packed
+[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]). The product's a is an image-to-column view
+of the input itself, or, where windows leave the input, of a padded copy of the input block that stays in L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from codegen.kernels.conv_geometry import Axis, even_block
+from codegen.llvm.cube_tiling import recommend_tiling
+from codegen.tile.build import Buffer, ProgramBuilder
+from codegen.tile.ir import View, axis
+from tensor_types.dims import Dim, ceildiv, dmin, product
+from tensor_types.dtypes import F32, F64, DType
+from tensor_types.formats import Format, Permute, panels
+
+_PARALLEL = 8
+"""Grid indices that are wanted at least, so that a few cores share the work evenly."""
+_COLUMNS = 48
+_ROWS = 8
+"""Output columns and rows of a block where they are known at run time only."""
+
+Finish = Callable[[View, tuple[Dim, ...]], None]
+"""Takes the accumulator block and the physical index of its elements, batch first and channel last."""
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """A convolution of x[batch, axes.., groups*channels] to groups*features channels."""
+
+    batch: Dim
+    axes: tuple[Axis, ...]
+    groups: int
+    channels: int
+    features: int
+    dtype: DType
+    plain: bool
+    """x is [batch, channels, axes..]."""
+
+    @property
+    def is_pixelwise(self) -> bool:
+        """True if every output position reads one input position: a matrix product over all positions."""
+        return all(a.is_identity for a in self.axes)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return tuple(a.kernel for a in self.axes)
+
+    def input_shape(self) -> tuple[Dim, ...]:
+        """Physical shape of x."""
+        spatial = tuple(a.size for a in self.axes)
+        channels = self.groups * self.channels
+        return (self.batch, channels, *spatial) if self.plain else (self.batch, *spatial, channels)
+
+
+@dataclass(frozen=True)
+class ConvTiling:
+    """`block` output positions per axis, `panel` output channels NR; `split` parts the panels fall into for the grid."""
+
+    block: tuple[int, ...]
+    panel: int
+    split: int
+
+
+def panel_width(features: int, widest: int, lanes: int) -> int:
+    """Channels of a panel: whole vectors, at most `widest`, dividing the features if some width does."""
+    if features <= widest:
+        return -(-features // lanes) * lanes
+    for width in range(widest, 0, -lanes):
+        if width * 2 >= widest and features % width == 0:
+            return width
+    return widest
+
+
+def choose_tiling(shape: ConvShape, vector_bytes: int, registers: int, l2_bytes: int) -> ConvTiling:
+    """Blocks for the host: input blocks that stay in L2, panels as the matmul table recommends."""
+    size = 4 if shape.dtype.bytes < 8 else 8
+    lanes = max(1, vector_bytes // size)
+    taps = product(shape.kernel)
+    assert isinstance(taps, int)
+    usual = [a.out if isinstance(a.out, int) else _COLUMNS for a in shape.axes]
+    positions = 1
+    for extent in usual:
+        positions *= max(extent, 1)
+    k = taps * shape.channels
+    kind = "gemm" if shape.is_pixelwise else "conv"
+    tiling = recommend_tiling(
+        max(positions, 1), k, shape.features, kind, vector_bytes=vector_bytes, registers=registers, l2_bytes=l2_bytes,
+        element_bytes=size, width=max(usual[-1], 1), row_bytes=0,
+    )  # fmt: skip
+    panel = panel_width(shape.features, tiling.panel, lanes)
+    block = _block(shape, usual, tiling.block_rows if shape.is_pixelwise else None, l2_bytes)
+    panels_ = -(-shape.features // panel)
+    blocks = 1
+    for extent, size_ in zip(usual, block, strict=True):
+        blocks *= -(-extent // size_)
+    blocks *= shape.groups * (shape.batch if isinstance(shape.batch, int) else 1)
+    split = min(panels_, max(1, -(-_PARALLEL // blocks)))
+    return ConvTiling(block, panel, split)
+
+
+def _block(shape: ConvShape, usual: Sequence[int], rows: int | None, l2_bytes: int) -> tuple[int, ...]:
+    if rows is not None:
+        # Enough rows for full register tiles, few enough that the cores find work.
+        extent = usual[-1]
+        most = min(rows, max(96, -(-extent // 4)), 384)
+        known = isinstance(shape.axes[-1].out, int)
+        return (*(1 for _ in usual[:-1]), even_block(extent, most) if known else 96)
+    # Weights that do not stay in L2 are streamed once for each block: then the panels are split, not the rows.
+    heavy = product(shape.kernel) * shape.channels * shape.features * shape.dtype.bytes > l2_bytes
+    budget = l2_bytes // 4 // (shape.dtype.bytes * shape.channels)
+    block = [1] * len(usual)
+    spans = [int(a.span(1)) for a in shape.axes]  # type: ignore[arg-type]
+    # Inner axes first: whole rows, then as many rows as the budget allows.
+    for i in reversed(range(len(usual))):
+        a = shape.axes[i]
+        others = 1
+        for j, span in enumerate(spans):
+            others *= span if j != i else 1
+        most = max(1, (budget // others - a.reach) // a.stride + 1)
+        if not isinstance(a.out, int):
+            block[i] = min(most, _COLUMNS if i == len(usual) - 1 else _ROWS)
+        else:
+            parts = 1 if i or heavy else 4
+            block[i] = even_block(max(a.out, 1), min(most, -(-max(a.out, 1) // parts)))
+        spans[i] = int(a.span(block[i]))  # type: ignore[arg-type]
+    return tuple(block)
+
+
+def weight_packing(shape: ConvShape, panel: int, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], Format]:
+    """(permute, reshape, packing) of the ONNX weight [M, C/group, kernel..] of `rank` axes to [group][panel][K][NR]."""
+    spatial = tuple(range(2, rank))
+    permute = (1, *spatial, 0) if shape.plain else (*spatial, 1, 0)
+    taps = product(shape.kernel)
+    assert isinstance(taps, int)
+    k = taps * shape.channels
+    if shape.groups == 1:
+        return permute, (k, shape.features), panels(panel)
+    steps = (Permute((1, 0, 2)), *panels(panel, 3).steps)
+    return permute, (k, shape.groups, shape.features), Format(steps)
+
+
+def weight_shape(shape: ConvShape, panel: int) -> tuple[int, ...]:
+    """Shape of the packed weight's parameter: group, panel, k axes, NR."""
+    k = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
+    return (shape.groups, -(-shape.features // panel), *k, panel)
+
+
+def extent_of(block: int, start: Dim, total: Dim) -> Dim:
+    """Elements of a block at `start` of `total`."""
+    return block if isinstance(total, int) and total % block == 0 else dmin(block, total - start)
+
+
+def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer, w: Buffer, finish: Finish) -> None:
+    """Declares the grid and emits the product of every block; `finish` consumes and stores each accumulator."""
+    axes = shape.axes
+    rank = len(axes)
+    n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
+    g: Dim = 0 if shape.groups == 1 else b.grid("g", shape.groups)
+    starts: list[Dim] = []
+    counts: list[Dim] = []
+    for i, a in enumerate(axes):
+        block = tiling.block[i]
+        if isinstance(a.out, int) and a.out <= block:
+            starts.append(0)
+            counts.append(a.out)
+            continue
+        start = b.grid(f"o{i}", ceildiv(a.out, block)) * block
+        starts.append(start)
+        counts.append(extent_of(block, start, a.out))
+    panels_ = -(-shape.features // tiling.panel)
+    per_part = -(-panels_ // tiling.split)
+    parts = -(-panels_ // per_part)
+    first: Dim = 0 if parts == 1 else b.grid("p", parts) * per_part
+
+    source = _input_block(b, shape, tiling, x, n, g, starts, counts)
+    accumulator = F64 if shape.dtype == F64 else F32
+    acc = b.tile("acc", accumulator, (*tiling.block, tiling.panel), "L0C")
+
+    def panel(p: Dim) -> None:
+        columns: Dim = tiling.panel
+        if shape.features % tiling.panel:
+            columns = shape.features if panels_ == 1 else dmin(tiling.panel, shape.features - tiling.panel * p)
+        block = acc.window((0,) * (rank + 1), (*counts, columns))
+        k_extents = w.shape[2:-1]
+        weight = w.view(g, p, *(axis(i) for i in range(rank + 2)), shape=(*k_extents, columns))
+        b.matmul(block, source, weight, nm=rank, nk=rank + 1)
+        channel = g * shape.features + p * tiling.panel + axis(rank)
+        finish(block, (n, *(s + axis(i) for i, s in enumerate(starts)), channel))
+
+    if per_part == 1:
+        panel(first)
+        return
+    extent = per_part if panels_ % per_part == 0 else dmin(per_part, panels_ - first)
+    with b.loop("q", extent) as q:
+        panel(first + q)
+
+
+def _input_block(
+    b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer, n: Dim, g: Dim,
+    starts: Sequence[Dim], counts: Sequence[Dim],
+) -> View:  # fmt: skip
+    """The product's a: axes of the output block, then k axes, over the input or a padded copy of its block."""
+    axes = shape.axes
+    rank = len(axes)
+    origin = [s * a.stride - a.before for s, a in zip(starts, axes, strict=True)]
+    spans = [a.span(c) for a, c in zip(axes, counts, strict=True)]
+    first = 1 if shape.plain else 0
+    """Where the kernel axes stand among the k axes."""
+    taps = [axis(i) * a.stride + axis(rank + first + i) * a.dilation for i, a in enumerate(axes)]
+    channel = axis(rank) if shape.plain else axis(2 * rank)
+    k_extents = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
+    extents = (*counts, *k_extents)
+    base = g * shape.channels
+    if not any(a.padded for a in axes):
+        spatial = [o + t for o, t in zip(origin, taps, strict=True)]
+        index = (n, base + channel, *spatial) if shape.plain else (n, *spatial, base + channel)
+        return x.view(*index, shape=extents)
+    sizes = [int(a.span(s)) for a, s in zip(axes, tiling.block, strict=True)]  # type: ignore[arg-type]
+    if shape.plain:
+        t = b.tile("padded", shape.dtype, (shape.channels, *sizes), "L1")
+        b.load(
+            t.window((0,) * (rank + 1), (shape.channels, *spans)),
+            x.view(n, base + axis(0), *(o + axis(i + 1) for i, o in enumerate(origin)), shape=(shape.channels, *spans)),
+            pad=0,
+        )
+        return t.view(channel, *taps, shape=extents)
+    t = b.tile("padded", shape.dtype, (*sizes, shape.channels), "L1")
+    b.load(
+        t.window((0,) * (rank + 1), (*spans, shape.channels)),
+        x.view(n, *(o + axis(i) for i, o in enumerate(origin)), base + axis(rank), shape=(*spans, shape.channels)),
+        pad=0,
+    )
+    return t.view(*taps, channel, shape=extents)

@@ -1,0 +1,206 @@
+"""Depthwise convolution: each channel by itself, vectors along the channels, taps as a chain of multiply-adds.
+
+The output is cut into rectangles in which the same taps lie inside the input, so static sizes need no padded copy: the
+interior reads the input directly and border rectangles have fewer taps. Run-time sizes, and kernels whose rectangles
+would be too many, go through a padded copy of the input block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product as combinations
+
+from codegen.kernels.conv_core import extent_of
+from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
+from codegen.tile.build import Buffer, ProgramBuilder
+from codegen.tile.ir import View, axis
+from tensor_types.dims import Dim, ceildiv
+from tensor_types.dtypes import DType
+
+_RECTANGLES = 25
+"""More of them make more code than they save time."""
+_CHAIN = 25
+"""Longest chain of taps that is written out."""
+_L2_BLOCK = 1 << 18
+_PARALLEL = 4
+"""Grid indices that are wanted at least."""
+_COLUMNS, _ROWS = 32, 4
+"""Output positions of a block along axes that are known at run time only."""
+
+Finish = Callable[[View, tuple[int, ...], tuple[Dim, ...]], None]
+"""Takes a result block, the static shape of its tile, and the index of its elements: batch, positions.., channel."""
+
+
+@dataclass(frozen=True)
+class DepthwiseShape:
+    """x[batch, axes.., channels] with one filter per channel."""
+
+    batch: Dim
+    axes: tuple[Axis, ...]
+    channels: int
+    dtype: DType
+
+    @property
+    def taps(self) -> int:
+        total = 1
+        for a in self.axes:
+            total *= a.kernel
+        return total
+
+
+Run = tuple[Dim, Dim, tuple[int, ...], int]
+"""First output position, count, taps, and the static bound of the count."""
+
+
+def emit_depthwise(
+    b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish,
+    vector_bytes: int,
+) -> None:  # fmt: skip
+    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]."""
+    static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
+    lanes = max(1, vector_bytes // shape.dtype.bytes)
+    block = _channel_block(shape.channels, lanes, shape.batch)
+    n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
+    start: Dim = 0
+    count: Dim = shape.channels
+    if block < shape.channels:
+        start = b.grid("c", ceildiv(shape.channels, block)) * block
+        count = extent_of(block, start, shape.channels)
+    work = _Depthwise(b, shape, x, w, bias, finish, n, start, count, block)
+    classes = [tap_classes(a) for a in shape.axes] if static else []
+    rectangles = 1
+    for c in classes:
+        rectangles *= len(c)
+    if static and rectangles <= _RECTANGLES and shape.taps <= _CHAIN:
+        work.direct(classes)
+    else:
+        work.through_copy()
+
+
+def _channel_block(channels: int, lanes: int, batch: Dim) -> int:
+    """Channels that run together: a few vectors, so that the filter stays in L1; a divisor where there is one.
+
+    The grid consists of these blocks, so channels are cut finer than that as long as the cores would lack work.
+    """
+    wanted = -(-_PARALLEL // max(1, batch if isinstance(batch, int) else 1))
+    widths = [v * lanes for v in (8, 4, 3, 2, 1)]
+    dividing = [w for w in widths if w <= channels and channels % w == 0]
+    return next((w for w in dividing if channels // w >= wanted), min(dividing, default=min(channels, 4 * lanes)))
+
+
+class _Depthwise:
+    def __init__(
+        self, b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish,
+        n: Dim, start: Dim, count: Dim, block: int,
+    ) -> None:  # fmt: skip
+        self.b, self.shape, self.x, self.w, self.bias, self.finish = b, shape, x, w, bias, finish
+        self.n, self.start, self.count, self.block = n, start, count, block
+        self.tiles = 0
+
+    def direct(self, classes: list[list[tuple[int, int, tuple[int, ...]]]]) -> None:
+        """Rectangles that read the input itself."""
+        for first, count, taps in classes[0]:
+            self._row_run((first, count, taps, count), classes[1:])
+
+    def _row_run(self, rows: Run, others: Sequence[list[tuple[int, int, tuple[int, ...]]]]) -> None:
+        for runs in combinations(*others):
+            self._rectangle([rows, *((f, c, t, c) for f, c, t in runs)])
+
+    def _rectangle(self, runs: Sequence[Run]) -> None:
+        b, shape = self.b, self.shape
+        rank = len(runs)
+        extents = (*(count for _, count, _, _ in runs), self.count)
+        channel = self.start + axis(rank)
+
+        def source(taps: tuple[int, ...]) -> View:
+            index = [
+                (run[0] + axis(i)) * a.stride - a.before + t * a.dilation
+                for i, (run, a, t) in enumerate(zip(runs, shape.axes, taps, strict=True))
+            ]
+            return self.x.view(self.n, *index, channel, shape=extents)
+
+        self._chain(runs, extents, list(combinations(*(r[2] for r in runs))), source)
+
+    def _chain(
+        self, runs: Sequence[Run], extents: tuple[Dim, ...], taps: list[tuple[int, ...]],
+        source: Callable[[tuple[int, ...]], View],
+    ) -> None:  # fmt: skip
+        """acc = bias + sum of source(tap) * w[tap] as multiply-adds, then the epilogue."""
+        b, rank = self.b, len(runs)
+        channel = self.start + axis(rank)
+        tile_shape = (*(r[3] for r in runs), self.block)
+        tile = b.tile(f"acc{self.tiles}", self.shape.dtype, tile_shape)
+        self.tiles += 1
+        acc = tile.window((0,) * (rank + 1), extents)
+        held: View | None = None if self.bias is None else self.bias.view(channel, shape=extents)
+        for tap in taps:
+            weight = self.w.view(*tap, channel, shape=extents)
+            if held is None:
+                b.mul(acc, source(tap), weight)
+            else:
+                b.fma(acc, source(tap), weight, held)
+            held = acc
+        if not taps:
+            b.expands(acc, 0.0) if held is None else b.mov(acc, held)
+        self.finish(acc, tile_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), channel))
+
+    def through_copy(self) -> None:
+        """Blocks of output positions over a padded copy of their input."""
+        b, shape = self.b, self.shape
+        rank = len(shape.axes)
+        blocks = self._copy_blocks()
+        runs: list[Run] = []
+        for i, (a, size) in enumerate(zip(shape.axes, blocks, strict=True)):
+            every = tuple(range(a.kernel))
+            if isinstance(a.out, int) and a.out <= size:
+                runs.append((0, a.out, every, a.out))
+                continue
+            start = b.grid(f"o{i}", ceildiv(a.out, size)) * size
+            runs.append((start, extent_of(size, start, a.out), every, size))
+        spans = [a.span(r[1]) for a, r in zip(shape.axes, runs, strict=True)]
+        sizes = [int(a.span(r[3])) for a, r in zip(shape.axes, runs, strict=True)]  # type: ignore[arg-type]
+        t = b.tile("padded", shape.dtype, (*sizes, self.block), "L1")
+        origin = [r[0] * a.stride - a.before for a, r in zip(shape.axes, runs, strict=True)]
+        index = (self.n, *(o + axis(i) for i, o in enumerate(origin)), self.start + axis(rank))
+        window = (*spans, self.count)
+        b.load(t.window((0,) * (rank + 1), window), self.x.view(*index, shape=window), pad=0)
+        extents = (*(r[1] for r in runs), self.count)
+        if shape.taps <= _CHAIN:
+
+            def source(taps: tuple[int, ...]) -> View:
+                at = [axis(i) * a.stride + k * a.dilation for i, (a, k) in enumerate(zip(shape.axes, taps, strict=True))]
+                return t.view(*at, axis(rank), shape=extents)
+
+            self._chain(runs, extents, list(combinations(*(r[2] for r in runs))), source)
+            return
+        kernel = tuple(a.kernel for a in shape.axes)
+        acc_shape = (*(r[3] for r in runs), self.block)
+        acc = b.tile("acc", shape.dtype, acc_shape)
+        terms = b.tile("terms", shape.dtype, (*(r[3] for r in runs), *kernel, self.block))
+        full = (*(r[1] for r in runs), *kernel, self.count)
+        at = [axis(i) * a.stride + axis(rank + i) * a.dilation for i, a in enumerate(shape.axes)]
+        term = terms.window((0,) * (2 * rank + 1), full)
+        weight = self.w.view(*(axis(rank + i) for i in range(rank)), self.start + axis(2 * rank), shape=full)
+        b.mul(term, t.view(*at, axis(2 * rank), shape=full), weight)
+        total = acc.view(*(axis(i) for i in range(rank)), axis(2 * rank), shape=full)
+        b.rowsum(total, term, axes=tuple(range(rank, 2 * rank)))
+        block = acc.window((0,) * (rank + 1), extents)
+        if self.bias is not None:
+            b.add(block, block, self.bias.view(self.start + axis(rank), shape=extents))
+        self.finish(block, acc_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), self.start + axis(rank)))
+
+    def _copy_blocks(self) -> list[int]:
+        """Output positions of a block: its input stays in a part of L2."""
+        shape = self.shape
+        budget = _L2_BLOCK // (shape.dtype.bytes * self.block)
+        blocks = []
+        for i, a in reversed(list(enumerate(shape.axes))):
+            most = max(1, (budget - a.reach) // a.stride + 1)
+            if isinstance(a.out, int):
+                limit = most if i else min(most, -(-max(a.out, 1) // _PARALLEL))
+                blocks.append(even_block(max(a.out, 1), limit))
+            else:
+                blocks.append(min(most, _COLUMNS if i == len(shape.axes) - 1 else _ROWS))
+            budget = max(1, budget // int(a.span(blocks[-1])))  # type: ignore[arg-type]
+        return list(reversed(blocks))

@@ -1,0 +1,320 @@
+"""Matrix products with what follows them: constant weights in packed panels, dynamic or batched right operands.
+
+The grid runs over batch, panels of n and blocks of m, so that contiguous grid indices share one panel in L2. The
+element-wise epilogue runs on the accumulators. MatMul may carry the attributes `transA` and `transB` (0 or 1: the last
+two axes of that operand are exchanged) and `alpha`, a factor of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.kernels.conv_core import panel_width
+from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
+from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.region_space import Space
+from codegen.kernels.region_task import KernelTask
+from codegen.llvm.cube_tiling import recommend_tiling
+from codegen.targets.target import Target
+from codegen.tile.build import Buffer
+from codegen.tile.ir import View, axis
+from graph_opt.ir.core import Node, Value
+from graph_opt.plan.records import Record
+from tensor_types.dims import Dim, ceildiv, dmin, product
+from tensor_types.dtypes import DType
+from tensor_types.formats import Format, Permute, Split, panels
+
+ANCHORS = frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"})
+_USUAL_ROWS = 256
+"""Rows that a run-time m is blocked for."""
+_RUN_TIME_BLOCK = 96
+_PARALLEL = 8
+"""Grid indices that are wanted at least, so that a few cores share the work evenly."""
+_ROW_STEP = 12
+_PACK_ROWS = 32
+"""From this many rows on, copying a panel of a dynamic right operand costs less than reading it scattered."""
+_PACK_BYTES = 1 << 20
+_CHIP_ROWS, _CHIP_COLUMNS = 128, 128
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The product of a Fused node: its operands as matrices, transposition undone."""
+
+    anchor: Node
+    a: Value
+    b: Value
+    k: Dim
+    n: Dim
+    trans_a: bool
+    trans_b: bool
+    alpha: float
+
+    @property
+    def packed(self) -> bool:
+        """True if b is a constant, which can have any form."""
+        return self.b.is_constant
+
+
+def problem_of(node: Node) -> Problem:
+    """Reads the anchor of the body; NotLowerable if it is none or its operands have an unexpected form."""
+    nodes = body_of(node).nodes
+    anchor = nodes[0]
+    if anchor.op not in ANCHORS or any(not can_emit(n) for n in nodes[1:]):
+        raise NotLowerable("the body is not a product followed by element-wise operators")
+    values = body_values(node)
+    a, b = (_value(anchor, i, values) for i in (0, 1))
+    if anchor.op == "MatMulInteger":
+        for i in (2, 3):
+            zero = anchor.input(i)
+            if zero is not None and (zero.data is None or zero.data.any()):
+                raise NotLowerable("zero points other than 0")
+    sa, sb = shape_of(a), shape_of(b)
+    if len(sa) < 2 or len(sb) < 2 or not a.format.is_plain or not b.format.is_plain:
+        raise NotLowerable("operands need two axes at least in plain order")
+    trans_a, trans_b = (bool(anchor.attrs.get(name, 0)) for name in ("transA", "transB"))
+    k_a, k_b = sa[-2 if trans_a else -1], sb[-1 if trans_b else -2]
+    k = k_a if isinstance(k_a, int) else k_b
+    alpha = float(anchor.attrs.get("alpha", 1.0))  # type: ignore[arg-type]
+    return Problem(anchor, a, b, k, sb[-2 if trans_b else -1], trans_a, trans_b, alpha)
+
+
+def _value(node: Node, index: int, values: dict[str, Value]) -> Value:
+    value = node.inputs[index]
+    assert value is not None
+    return values.get(value.name, value)
+
+
+def lower_matmul(node: Node, target: Target) -> list[Record] | None:
+    """One task for a Fused node of family matmul; NotLowerable says why there is none."""
+    return _Lowering(node, target).run()
+
+
+class _Lowering:
+    def __init__(self, node: Node, target: Target) -> None:
+        self.node, self.target = node, target
+        self.body = body_of(node)
+        self.values = body_values(node)
+        self.problem = problem_of(node)
+        self.task = KernelTask(node, "matmul")
+        self.paths = MemoryPaths(self.task, target)
+
+    def run(self) -> list[Record]:
+        p = self.problem
+        result = shape_of(p.anchor.output)
+        outputs = [(v, self.values[v.name]) for v in self.body.outputs]
+        if any(o.shape != result or not o.format.is_plain for _, o in outputs):
+            raise NotLowerable("results differ in shape or format from the product")
+        if any(d == 0 for d in result):
+            return []
+        extras = self._extras()
+        rank = len(result)
+        left = Value("", p.a.dtype, (*_lead(p.a, rank), result[-2], 1))
+        right = Value("", p.b.dtype, (*_lead(p.b, rank), 1, result[-1]))
+        apart = (rank - 2, rank - 1) if p.trans_a else (rank - 1,)
+        space = Space(self.task, result, p.a.format, [left, right, *extras, *(o for _, o in outputs)], apart)
+        self.space = space
+        a_groups, b_groups = (self._groups(v) for v in (left, right))
+        n_group = len(space.groups) - 1
+        m_group = n_group - 1 if n_group and n_group - 1 not in b_groups else None
+        self.tiling(m_group, n_group)
+
+        index: list[Dim] = [0] * len(space.groups)
+        for g in range(len(space.groups)):
+            if g not in (m_group, n_group):
+                index[g] = self.paths.grid(space.extents[g])
+        m = space.extents[m_group] if m_group is not None else 1
+        n = space.extents[n_group]
+        n_blocks, m_blocks = ceildiv(n, self.columns), ceildiv(m, self.rows)
+        if self.panels_outside:
+            j = self.paths.grid(n_blocks)
+            i = self.paths.grid(m_blocks)
+        else:
+            i = self.paths.grid(m_blocks)
+            j = self.paths.grid(n_blocks)
+        rows, columns = _extent(self.rows, i, m), _extent(self.columns, j, n)
+        if m_group is not None:
+            index[m_group] = self.rows * i + axis(0)
+        index[n_group] = self.columns * j + axis(1)
+        self.block, self.extents = (self.rows, self.columns), (rows, columns)
+
+        a = self._left(a_groups, index, rows)
+        b = self._right(b_groups, index, j, columns)
+        acc = self.paths.accumulator(p.a.dtype, self.block, self.extents)
+        self.paths.product(acc, self.block, a, b, p.a.dtype)
+        self._finish(acc, extras, outputs, index)
+        work = 2 * product(result) * p.k
+        return [self.task.record(work)]
+
+    def _extras(self) -> list[Value]:
+        """Further inputs of the body's nodes that need a parameter."""
+        p = self.problem
+        made = {v.name for n in self.body.nodes for v in n.outputs}
+        found: dict[str, Value] = {}
+        for n in self.body.nodes[1:]:
+            for v in n.inputs:
+                if v is not None and v.name not in made and immediate(self.values.get(v.name, v)) is None:
+                    found[v.name] = self.values[v.name]
+        if any(len(shape_of(v)) > len(shape_of(p.anchor.output)) for v in found.values()):
+            raise NotLowerable("an operand has more axes than the product")
+        return list(found.values())
+
+    def _groups(self, value: Value) -> list[int]:
+        places = self.space._places(value)
+        return [g for g, axes in enumerate(self.space.groups) if axes[0] in places]
+
+    def tiling(self, m_group: int | None, n_group: int) -> None:
+        """Chooses rows and columns of a block and the order of the two block loops."""
+        p, target = self.problem, self.target
+        extents = self.space.graph_extents
+        m: Dim = extents[m_group] if m_group is not None else 1
+        n = extents[n_group]
+        if target.explicit_memory:
+            self.rows = min(m, _CHIP_ROWS) if isinstance(m, int) else _CHIP_ROWS
+            self.columns = min(-(-n // 16) * 16, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
+            self.panels_outside, self.pack = True, False
+            return
+        usual_m = m if isinstance(m, int) else _USUAL_ROWS
+        usual_n = n if isinstance(n, int) else _USUAL_ROWS
+        usual_k = p.k if isinstance(p.k, int) else _USUAL_ROWS
+        size = accumulator_dtype(p.a.dtype).bytes
+        t = recommend_tiling(usual_m, usual_k, usual_n, vector_bytes=target.vector_bytes, registers=target.registers,
+                             element_bytes=size)  # fmt: skip
+        lanes = max(1, target.vector_bytes // size)
+        self.columns = panel_width(usual_n, t.panel, lanes) if isinstance(n, int) else t.panel
+        self.panels_outside = t.panels_outside
+        self.rows = t.block_rows if isinstance(m, int) else _RUN_TIME_BLOCK
+        batch = 1
+        for g, extent in enumerate(extents):
+            if g not in (m_group, n_group) and isinstance(extent, int):
+                batch *= extent
+        blocks = batch * -(-usual_n // self.columns) * -(-usual_m // self.rows)
+        if blocks < _PARALLEL and isinstance(m, int):
+            parts = -(-_PARALLEL // max(1, blocks)) * -(-m // self.rows)
+            rows = -(-m // parts)
+            self.rows = min(self.rows, max(2 * _ROW_STEP, -(-rows // _ROW_STEP) * _ROW_STEP))
+        few = 8 if p.trans_b else _PACK_ROWS
+        self.pack = (
+            not p.packed and isinstance(p.k, int) and min(usual_m, self.rows) >= few
+            and p.k * self.columns * p.b.dtype.bytes <= _PACK_BYTES
+        )  # fmt: skip
+
+    # Operands
+
+    def _left(self, groups: Sequence[int], index: Sequence[Dim], rows: Dim) -> View:
+        """a as a view [rows, k]."""
+        p, task = self.problem, self.task
+        k = task.extent(p.k)
+        lead = [self.space.extents[g] for g in groups]
+        at = [index[g] for g in groups]
+        if p.trans_a:
+            buffer = task.operand(p.a, "in", [*lead[:-1], k, lead[-1]])
+            return buffer.view(*at[:-1], axis(1), at[-1], shape=(rows, k))
+        buffer = task.operand(p.a, "in", [*lead, k])
+        return buffer.view(*at, axis(1), shape=(rows, k))
+
+    def _right(self, groups: Sequence[int], index: Sequence[Dim], j: Dim, columns: Dim) -> View:
+        """b as a view [k, columns], or [k/4, 4, columns] in quads."""
+        p, task = self.problem, self.task
+        at = [index[g] for g in groups if g != groups[-1]] if groups else []
+        lead = [self.space.extents[g] for g in groups[:-1]]
+        k = task.extent(p.k)
+        n = self.space.extents[-1]
+        if p.packed and not self.target.explicit_memory:
+            buffer = self._packed(lead)
+            return buffer.view(*at, j, axis(0), axis(1), shape=(k, columns))
+        column = self.columns * j + axis(1)
+        if p.trans_b:
+            buffer = task.operand(p.b, "in", [*lead, n, k])
+            view = buffer.view(*at, column, axis(0), shape=(k, columns))
+        else:
+            buffer = task.operand(p.b, "in", [*lead, k, n])
+            view = buffer.view(*at, axis(0), column, shape=(k, columns))
+        if not self.pack:
+            return view
+        assert isinstance(k, int)
+        copy = self.paths.tile(p.b.dtype, (k, self.columns), "L1").window((0, 0), (k, columns))
+        # A move would be an alias for the host; the panel is wanted as a copy.
+        task.mul(copy, view, 1)
+        return copy
+
+    def _packed(self, lead: Sequence[Dim]) -> Buffer:
+        """The constant b in panels [.., n/NR, k, NR]."""
+        p, task = self.problem, self.task
+        sb = shape_of(p.b)
+        assert isinstance(p.k, int) and isinstance(p.n, int)
+        batch = tuple(d for d in sb[:-2] if d != 1)
+        rank = len(batch) + 2
+        permute = tuple(range(len(sb) - 2)) + (len(sb) - 1, len(sb) - 2) if p.trans_b else None
+        reshape = (*batch, p.k, p.n) if len(sb) != rank else None
+        shape = [*batch, -(-p.n // self.columns), p.k, self.columns]
+        groups = self.space.extents
+        if len(lead) != len(batch):
+            # Batch axes were merged into fewer groups.
+            reshape = (*(int(d) for d in lead), p.k, p.n)  # type: ignore[arg-type]
+            rank = len(lead) + 2
+            shape = [*lead, -(-p.n // self.columns), p.k, self.columns]
+        assert groups
+        return task.operand(p.b, "in", shape, packing=panels(self.columns, rank), permute=permute, reshape=reshape)
+
+    # Epilogue
+
+    def _finish(
+        self, acc: View, extras: Sequence[Value], outputs: Sequence[tuple[Value, Value]], index: Sequence[Dim]
+    ) -> None:
+        p, paths = self.problem, self.paths
+        made, rest = p.anchor.output, self.body.nodes[1:]
+        acc_dtype = accumulator_dtype(p.a.dtype)
+        stores = {inner.name: self.space.view(outer, index, self.extents, "out") for inner, outer in outputs}
+        if not rest and p.alpha == 1.0:
+            paths.store_accumulator(stores[made.name], acc, self.block, made.dtype)
+            return
+        emitter = ElementwiseEmitter(self.task, self.block, self.extents)
+        result: Operand = paths.to_vector(acc, self.block, acc_dtype)
+        if p.alpha != 1.0:
+            result = emitter.apply("TMUL", acc_dtype, result, p.alpha)
+        if made.dtype != acc_dtype:
+            result = emitter.apply("TCVT", made.dtype, result)
+        operands: dict[str, Operand] = {made.name: result}
+        inner_names = {outer.name: name for name, outer in self.values.items()}
+        for value in extras:
+            view = self.space.view(value, index, self.extents)
+            operands[inner_names[value.name]] = paths.vector_input(view, self.block, value.dtype)
+        for n in rest:
+            for v in n.inputs:
+                constant = None if v is None else immediate(self.values.get(v.name, v))
+                if v is not None and constant is not None:
+                    operands[v.name] = constant
+        emitter.run(rest, operands, [inner for inner, _ in outputs])
+        for inner, _ in outputs:
+            held = operands[inner.name]
+            assert isinstance(held, View)
+            paths.store(stores[inner.name], held)
+
+
+def _lead(value: Value, rank: int) -> tuple[Dim, ...]:
+    """The batch axes of an operand of a product of `rank` axes."""
+    lead = shape_of(value)[:-2]
+    return (*(1 for _ in range(rank - 2 - len(lead))), *lead)
+
+
+def _extent(block: int, at: Dim, total: Dim) -> Dim:
+    """Elements of block `at` of `total`."""
+    if isinstance(total, int):
+        if total <= block:
+            return total
+        if total % block == 0:
+            return block
+    return dmin(block, total - block * at)
+
+
+def quads(nr: int) -> Format:
+    """8-bit b [K, N] as [N/nr, K/4, nr, 4]: four consecutive k of a column lie together."""
+    return Format((Split(0, 4), Split(2, nr), Permute((2, 0, 3, 1))))
+
+
+def dtype_supported(dtype: DType) -> bool:
+    """True for dtypes that the cube generator multiplies."""
+    return dtype.name in ("f32", "f64", "f16", "bf16", "i8", "u8")

@@ -1,0 +1,98 @@
+"""The index space of a kernel's result, and how values that broadcast to it are seen from it.
+
+The axes of the space are those of the result in physical order. Neighbouring axes that are one run in every value are
+merged, so that most kernels see one to three axes whatever the rank, and equal work has equal programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.kernels.region_task import KernelTask
+from codegen.tile.ir import View
+from graph_opt.ir.core import Graph, Node, Value
+from tensor_types.dims import Dim, product
+from tensor_types.formats import Format
+
+
+def order(format_: Format, rank: int) -> tuple[int, ...]:
+    """The logical axis at each physical position."""
+    return format_.permutation or tuple(range(rank))
+
+
+class Space:
+    """Axis groups of a result and views of values over them.
+
+    `values` are all values that will be viewed. Physical axes in `apart` are not merged with others; with `merge=False`
+    no axes are.
+    """
+
+    def __init__(
+        self, task: KernelTask, shape: Sequence[Dim], format_: Format, values: Sequence[Value],
+        apart: Sequence[int] = (), merge: bool = True,
+    ) -> None:  # fmt: skip
+        self.task = task
+        self.rank = len(shape)
+        self._order = order(format_, self.rank)
+        physical = [shape[a] for a in self._order]
+        axes = [k for k in range(self.rank) if not merge or physical[k] != 1 or k in apart]
+        places = [self._places(v) for v in values]
+        groups: list[list[int]] = []
+        for k in axes:
+            if merge and groups and k not in apart and groups[-1][-1] not in apart:
+                before = groups[-1][-1]
+                if all(_one_run(p, before, k) for p in places):
+                    groups[-1].append(k)
+                    continue
+            groups.append([k])
+        self.groups = tuple(map(tuple, groups))
+        """Physical axes of the result in each group, outermost first."""
+        self.graph_extents = tuple(product(physical[k] for k in g) for g in self.groups)
+        self.extents = task.extents(self.graph_extents)
+        """Program dims of the groups."""
+
+    def _places(self, value: Value) -> list[int]:
+        """The space's axis behind each physical axis of the value, axes of extent 1 left out."""
+        assert value.shape is not None
+        position = {logical: k for k, logical in enumerate(self._order)}
+        shift = self.rank - len(value.shape)
+        result = []
+        for logical in order(value.format, len(value.shape)):
+            if value.shape[logical] != 1:
+                result.append(position[logical + shift])
+        return result
+
+    def view(self, value: Value, index: Sequence[Dim], extents: Sequence[Dim], role: str = "in") -> View:
+        """The value at `index` (one expression per group) for a block of these extents."""
+        places = self._places(value)
+        chosen = [g for k in places for g, axes in enumerate(self.groups) if axes[0] == k or k in axes[:1]]
+        chosen = list(dict.fromkeys(chosen))
+        buffer = self.task.operand(value, role, [self.extents[g] for g in chosen])
+        return buffer.view(*(index[g] for g in chosen), shape=extents)
+
+
+def _one_run(places: list[int], a: int, b: int) -> bool:
+    """True if two axes of the space are one run in a value, or neither occurs."""
+    if a not in places and b not in places:
+        return True
+    return a in places and b in places and places.index(b) == places.index(a) + 1
+
+
+def body_of(node: Node) -> Graph:
+    """The subgraph of a Fused node."""
+    return node.subgraphs["body"]
+
+
+def outer_values(node: Node) -> dict[str, Value]:
+    """By name in the body: the values of the graph that a Fused node takes, constants inside included."""
+    body = body_of(node)
+    found = {inner.name: outer for inner, outer in zip(body.inputs, node.inputs, strict=True) if outer is not None}
+    for value in body.values.values():
+        if value.is_constant:
+            found.setdefault(value.name, value)
+    return found
+
+
+def outer_outputs(node: Node) -> list[tuple[str, Value]]:
+    """(name in the body, value of the graph) of each result."""
+    return [(inner.name, outer) for inner, outer in zip(body_of(node).outputs, node.outputs, strict=True)]

@@ -1,0 +1,220 @@
+"""Recognises scaled dot-product attention in its exported forms and makes one `attention` kernel of it.
+
+    softmax(scale * Q @ transpose(K) + mask) @ V
+
+Rules
+1. K comes transposed by a Transpose of its last two axes, or by one that also splits heads (perm 0,2,3,1).
+2. The scale is a Mul or Div by a scalar constant on the scores, on Q, or on Q and K; it may be missing.
+3. The mask is an Add of a value that broadcasts to the scores, or Where(condition, scores, c) / Where(condition, c,
+   scores) with a scalar constant c: then the mask added is Where(condition, 0, c), equal in float arithmetic for the
+   large negative c that exporters use (c <= -1e4), rows that are masked everywhere included.
+4. Every interior tensor has one use; the scores must not be an output.
+5. Transposes [B,S,H,D] -> [B,H,S,D] of the operands and back of the result join the kernel, which reads by strides.
+An ONNX Attention node of opset 23 and later takes the same way, with its own attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
+
+_SPLIT_HEADS = [0, 2, 1, 3]
+
+
+@dataclass(frozen=True)
+class FuseAttention:
+    """See the module. Declined candidates and reasons are collected in `declined`."""
+
+    traits: tuple[FamilyTraits, ...]
+    name: str = "fuse-attention"
+    declined: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def apply(self, graph: Graph) -> bool:
+        changed = False
+        family = next((t for t in self.traits if t.name == "attention"), None)
+        if family is None:
+            return False
+        for node in list(graph.nodes):
+            if node.op == "Softmax":
+                changed |= self._match(graph, node)
+        for node in list(graph.nodes):
+            first = node.input(0)
+            if node.op == "Attention" and first is not None and first.dtype.name in family.dtypes:
+                _outline(graph, node)
+                changed = True
+        return changed
+
+    def _match(self, graph: Graph, softmax: Node) -> bool:
+        found = _SdpaMatch(graph, softmax)
+        reason = found.find()
+        if reason:
+            if reason != "no product on both sides":
+                self.declined[softmax.name] = reason
+            return False
+        found.rewrite()
+        return True
+
+
+def _single_user(graph: Graph, value: Value) -> Node | None:
+    return value.uses[0][0] if len(value.uses) == 1 and not graph.is_output(value) else None
+
+
+def _scalar(value: Value | None) -> float | None:
+    return float(value.data.reshape(())) if value is not None and value.data is not None and value.data.size == 1 else None
+
+
+class _SdpaMatch:
+    """One candidate around a Softmax: `find` gives the reason against it, or None after setting the parts."""
+
+    def __init__(self, graph: Graph, softmax: Node) -> None:
+        self.graph = graph
+        self.softmax = softmax
+        self.scale = 1.0
+        self.mask: Value | None = None
+        self.fill: float | None = None
+        self.condition: tuple[Value, bool] | None = None
+        self.interior: list[Value] = []
+
+    def find(self) -> str | None:
+        probabilities = self.softmax.output
+        product = _single_user(self.graph, probabilities)
+        if product is None or product.op != "MatMul" or product.inputs[0] is not probabilities:
+            return "no product on both sides"
+        rank = self.softmax.output.rank if self.softmax.output.shape is not None else 0
+        if rank != 4 or self.softmax.attrs.get("axis", -1) not in (-1, rank - 1):
+            return "the softmax is not over the last of four axes"
+        self.product = product
+        self.value = product.inputs[1]
+        self.interior.append(probabilities)
+        return self._walk_up(self.softmax.inputs[0])
+
+    def _walk_up(self, scores: Value | None) -> str | None:
+        while scores is not None:
+            node = scores.producer
+            if node is None or _single_user(self.graph, scores) is None:
+                return "no product on both sides" if node is None else "the scores have a second use"
+            self.interior.append(scores)
+            if node.op == "MatMul":
+                return self._operands(node)
+            step = self._scale_step(node) or self._mask_step(node)
+            if step is None:
+                return "no product on both sides"
+            if isinstance(step, str):
+                return step
+            scores = step
+        return "no product on both sides"
+
+    def _scale_step(self, node: Node) -> Value | None:
+        if node.op not in ("Mul", "Div"):
+            return None
+        left, right = node.inputs
+        factor = _scalar(right)
+        if factor is not None:
+            self.scale *= factor if node.op == "Mul" else 1.0 / factor
+            return left
+        factor = _scalar(left)
+        if factor is not None and node.op == "Mul":
+            self.scale *= factor
+            return right
+        return None
+
+    def _mask_step(self, node: Node) -> Value | str | None:
+        if self.mask is not None or self.condition is not None:
+            return None if node.op not in ("Add", "Where") else "two masks"
+        if self.scale != 1.0 and node.op in ("Add", "Where"):
+            return "the scale follows the mask"
+        if node.op == "Add":
+            for scores, mask in (node.inputs, node.inputs[::-1]):
+                producer = scores.producer if scores is not None else None
+                if producer is not None and producer.op in ("MatMul", "Mul", "Div", "Add") and scores is not None:
+                    if self._leads_to_product(scores):
+                        self.mask = mask
+                        return scores
+        if node.op == "Where" and len(node.inputs) == 3:
+            condition, yes, no = node.inputs
+            for scores, fill, keep_where in ((yes, no, True), (no, yes, False)):
+                number = _scalar(fill)
+                if number is not None and scores is not None and condition is not None and self._leads_to_product(scores):
+                    if number > -1e4:
+                        return "the masked value is not large and negative"
+                    self.condition, self.fill = (condition, keep_where), number
+                    return scores
+        return None
+
+    def _leads_to_product(self, scores: Value) -> bool:
+        node = scores.producer
+        while node is not None and node.op in ("Mul", "Div", "Add", "Where"):
+            inside = [v for v in node.inputs if v is not None and v.shape == scores.shape and v.producer is not None]
+            node = inside[0].producer if inside else None
+        return node is not None and node.op == "MatMul"
+
+    def _operands(self, node: Node) -> str | None:
+        query, key = node.inputs
+        assert query is not None and key is not None
+        query = self._unscaled(query)
+        key = self._unscaled(key)
+        transpose = key.producer
+        if transpose is None or transpose.op != "Transpose" or len(key.uses) != 1:
+            return "K is not transposed by a node of its own"
+        perm = list(transpose.attrs.get("perm", ()))  # type: ignore[call-overload]
+        if perm not in ([0, 1, 3, 2], [0, 2, 3, 1]):
+            return f"K is transposed by {perm}"
+        self.query, self.key_transpose, self.key_perm = query, transpose, perm
+        return None
+
+    def _unscaled(self, value: Value) -> Value:
+        node = value.producer
+        if node is None or _single_user(self.graph, value) is None:
+            return value
+        before, kept = self.scale, self._scale_step(node)
+        if kept is None or kept.shape != value.shape:
+            self.scale = before
+            return value
+        self.interior.append(value)
+        return kept
+
+    def rewrite(self) -> None:
+        rewriter, at = Rewriter(self.graph), self.product
+        guards = {"guards": at.attrs["guards"]} if "guards" in at.attrs else {}
+        source = self.key_transpose.inputs[0]
+        assert source is not None
+        if self.key_perm == [0, 2, 3, 1]:
+            source = rewriter.insert(
+                "Transpose", [source], {"perm": _SPLIT_HEADS, **guards}, before=at, name=self.key_transpose.name
+            ).output
+        mask = self.mask
+        if self.condition is not None and self.fill is not None:
+            condition, keep_where = self.condition
+            type_ = self.query.dtype.numpy
+            zero, fill = rewriter.constant(np.zeros((), type_)), rewriter.constant(np.asarray(self.fill, type_))
+            branches = [zero, fill] if keep_where else [fill, zero]
+            mask = rewriter.insert("Where", [condition, *branches], guards, before=at, name=f"{self.softmax.name}/mask").output
+        attrs = {"scale": self.scale, **guards}
+        inputs = [self.query, source, self.value] + ([mask] if mask is not None else [])
+        node = rewriter.insert("Attention", inputs, attrs, before=at, outputs=[f"{at.output.name}/attention"], name=at.name)
+        rewriter.absorb([*self.interior, self.key_transpose.output], node.output)
+        rewriter.replace(at.output, node.output)
+        rewriter.erase_dead([at])
+
+
+def _outline(graph: Graph, node: Node) -> None:
+    """Fuses an Attention node with the head transposes around it."""
+    members = [node]
+    for value in node.inputs[:3]:
+        producer = value.producer if value is not None else None
+        if value is not None and producer is not None and _is_head_transpose(producer) and len(value.uses) == 1:
+            if not graph.is_output(value):
+                members.append(producer)
+    user = _single_user(graph, node.output) if len(node.outputs) == 1 else None
+    if user is not None and _is_head_transpose(user):
+        members.append(user)
+    Rewriter(graph).fuse(members, "attention", name=node.name)
+
+
+def _is_head_transpose(node: Node) -> bool:
+    return node.op == "Transpose" and list(node.attrs.get("perm", ())) == _SPLIT_HEADS  # type: ignore[call-overload]

@@ -1,0 +1,220 @@
+"""Loop fusion: every node that can run natively becomes part of one `Fused` node.
+
+1. An anchor (an operator of a family) opens a group. It takes in element-wise consumers that its family absorbs
+   (`epilogue`), as long as they keep the shape of the anchor's result and the group ends with one result.
+2. Element-wise nodes that are left form regions: a node joins the region of a producer of the same shape.
+3. A region whose results only one anchor of a reading family uses, at the shape of the anchor's input, joins it
+   (`prologue`).
+No join may close a cycle among groups. Nodes under different guards stay apart. The report's reasons for the
+boundaries that stand are collected in `FuseRegions.boundaries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.rewriter import Rewriter
+
+_ALIASES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
+
+
+@dataclass(eq=False)
+class _Group:
+    family: str
+    nodes: list[Node]
+    anchor: Node | None = None
+
+    def outside_values(self, graph: Graph) -> list[Value]:
+        """Results that something outside the group uses."""
+        inside = set(map(id, self.nodes))
+        return [
+            v
+            for n in self.nodes
+            for v in n.outputs
+            if graph.is_output(v) or any(id(user) not in inside for user, _ in v.uses)
+        ]
+
+
+@dataclass(frozen=True)
+class FuseRegions:
+    """See the module. `traits` are the families' declarations."""
+
+    traits: tuple[FamilyTraits, ...]
+    name: str = "fuse-regions"
+    boundaries: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def apply(self, graph: Graph) -> bool:
+        state = _Fusion(graph, self.traits, self.boundaries)
+        state.open_anchors()
+        state.form_regions()
+        state.absorb_prologues()
+        groups = state.groups()
+        rewriter = Rewriter(graph)
+        for group in groups:
+            rewriter.fuse(group.nodes, group.family)
+        return bool(groups)
+
+
+class _Fusion:
+    def __init__(self, graph: Graph, traits: Sequence[FamilyTraits], boundaries: dict[str, str]) -> None:
+        self.graph = graph
+        self.boundaries = boundaries
+        self.by_anchor: Mapping[str, FamilyTraits] = {a: t for t in traits for a in t.anchors}
+        self.by_name = {t.name: t for t in traits}
+        self.group_of: dict[int, _Group] = {}
+        self.order = {id(n): i for i, n in enumerate(graph.nodes)}
+
+    def groups(self) -> list[_Group]:
+        seen: dict[int, _Group] = {}
+        for node in self.graph.nodes:
+            group = self.group_of.get(id(node))
+            if group is not None:
+                seen[id(group)] = group
+        for group in seen.values():
+            group.nodes.sort(key=lambda n: self.order[id(n)])
+        return list(seen.values())
+
+    def open_anchors(self) -> None:
+        for node in self.graph.nodes:
+            family = self.by_anchor.get(node.op)
+            if family is not None and id(node) not in self.group_of and _dtype_of(node) in family.dtypes:
+                self._grow_epilogue(_Group(family.name, [node], node), family)
+
+    def _grow_epilogue(self, group: _Group, family: FamilyTraits) -> None:
+        """Takes consumers in order and keeps the longest prefix that leaves one result."""
+        anchor = group.nodes[0]
+        self.group_of[id(anchor)] = group
+        if len(anchor.outputs) != 1 or not family.epilogue:
+            return
+        shape, kept = anchor.output.shape, 1
+        while True:
+            candidate = self._next_consumer(group, family, shape)
+            if candidate is None:
+                break
+            group.nodes.append(candidate)
+            self.group_of[id(candidate)] = group
+            if len(group.outside_values(self.graph)) == 1:
+                kept = len(group.nodes)
+        for node in group.nodes[kept:]:
+            del self.group_of[id(node)]
+        del group.nodes[kept:]
+
+    def _next_consumer(self, group: _Group, family: FamilyTraits, shape: object) -> Node | None:
+        users = {id(u): u for n in group.nodes for v in n.outputs for u, _ in v.uses}
+        for user in sorted(users.values(), key=lambda n: self.order.get(id(n), -1)):
+            if id(user) in self.group_of or id(user) not in self.order:
+                continue
+            reason = self._why_not_epilogue(group, user, family, shape)
+            if reason is None:
+                return user
+            self.boundaries[group.nodes[0].name] = f"{user.op} {user.name}: {reason}"
+        return None
+
+    def _why_not_epilogue(self, group: _Group, user: Node, family: FamilyTraits, shape: object) -> str | None:
+        if user.op not in family.epilogue:
+            return f"not an epilogue of {family.name}"
+        if len(user.outputs) != 1 or user.output.shape != shape:
+            return "its result has another shape"
+        if user.output.format != group.nodes[0].output.format:
+            return "its result has another format"
+        if user.attrs.get("guards") != group.nodes[0].attrs.get("guards"):
+            return "it runs under another condition"
+        if self._closes_cycle(group, user):
+            return "another operand depends on this kernel"
+        return None
+
+    def _closes_cycle(self, group: _Group, user: Node) -> bool:
+        """True if an operand of `user` from outside depends on the group (over contracted groups)."""
+        start = [
+            v.producer for v in user.inputs if v is not None and v.producer is not None
+            and self.group_of.get(id(v.producer)) is not group
+        ]  # fmt: skip
+        seen: set[int] = set()
+        stack: list[Node] = list(start)
+        while stack:
+            node = stack.pop()
+            if id(node) in seen or id(node) not in self.order:
+                continue
+            seen.add(id(node))
+            other = self.group_of.get(id(node))
+            if other is group:
+                return True
+            members = other.nodes if other is not None else [node]
+            for member in members:
+                seen.add(id(member))
+                stack.extend(v.producer for v in member.inputs if v is not None and v.producer is not None)
+        return False
+
+    def form_regions(self) -> None:
+        region = self.by_name.get("region")
+        if region is None:
+            return
+        for node in self.graph.nodes:
+            if id(node) in self.group_of or not self._is_region_op(node, region):
+                continue
+            home = self._region_of_producer(node)
+            if home is None:
+                home = _Group("region", [])
+            home.nodes.append(node)
+            self.group_of[id(node)] = home
+
+    def _is_region_op(self, node: Node, region: FamilyTraits) -> bool:
+        declared = ops.get(node.op)
+        return (
+            declared is not None
+            and node.op in region.epilogue
+            and node.op not in _ALIASES
+            and len(node.outputs) == 1
+            and node.output.shape is not None
+            and all(v is None or (v.shape is not None and v.dtype.name in region.dtypes) for v in node.inputs)
+            and node.output.dtype.name in region.dtypes
+        )
+
+    def _region_of_producer(self, node: Node) -> _Group | None:
+        for value in node.inputs:
+            producer = value.producer if value is not None else None
+            group = self.group_of.get(id(producer)) if producer is not None else None
+            if producer is None or group is None or group.family != "region" or group.anchor is not None:
+                continue
+            same_place = producer.output.format == node.output.format
+            same_guard = producer.attrs.get("guards") == node.attrs.get("guards")
+            same_shape = group.nodes[-1].output.shape == node.output.shape
+            if same_place and same_guard and same_shape and not self._closes_cycle(group, node):
+                return group
+        return None
+
+    def absorb_prologues(self) -> None:
+        for group in self.groups():
+            family = self.by_name[group.family]
+            if group.anchor is None or not family.prologue:
+                continue
+            source = group.anchor.input(0)
+            producer = source.producer if source is not None else None
+            region = self.group_of.get(id(producer)) if producer is not None else None
+            if source is None or region is None or region is group or region.family != "region":
+                continue
+            inside = {id(n) for n in (*group.nodes, *region.nodes)}
+            only_here = all(
+                not self.graph.is_output(v) and all(id(u) in inside for u, _ in v.uses)
+                for n in region.nodes
+                for v in n.outputs
+            )
+            fits = all(n.op in family.prologue and n.output.shape == source.shape for n in region.nodes)
+            same_guard = region.nodes[0].attrs.get("guards") == group.anchor.attrs.get("guards")
+            if only_here and fits and same_guard and not self._region_enters_epilogue(group, region):
+                for node in region.nodes:
+                    self.group_of[id(node)] = group
+                group.nodes[:0] = region.nodes
+
+    def _region_enters_epilogue(self, group: _Group, region: _Group) -> bool:
+        """An epilogue operand made by the region would need the region twice."""
+        made = {id(v) for n in region.nodes for v in n.outputs}
+        return any(id(v) in made for n in group.nodes if n is not group.anchor for v in n.inputs if v is not None)
+
+
+def _dtype_of(node: Node) -> str:
+    first = node.input(0)
+    return first.dtype.name if first is not None else node.output.dtype.name

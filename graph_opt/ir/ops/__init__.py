@@ -1,0 +1,26 @@
+"""Operators, each declared once: inputs, typed attributes, kind, and the rule for dtype, shape and content.
+
+`get(name)` gives the `Op`; `declared()` all of them, from which coverage tables derive. The rules see one node and its
+values only; they know no kernel and no ONNX file.
+"""
+
+from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its operators)
+    control,
+    cube,
+    elementwise,
+    image,
+    internal,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    sequence,
+    shape,
+    signal,
+    text,
+)
+from graph_opt.ir.ops.registry import Attr, Inference, Op, declared, get
+
+__all__ = ["Attr", "Inference", "Op", "declared", "get"]

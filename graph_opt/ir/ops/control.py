@@ -1,0 +1,146 @@
+"""Control flow: If, Loop, Scan, and IfMerge, which joins the branches of an If that was flattened."""
+
+from __future__ import annotations
+
+from graph_opt.ir.core import Graph, Value
+from graph_opt.ir.ops.registry import GRAPH, INT, INTS, Inference, Shape, content_of, declare
+from tensor_types.dims import Dim
+
+
+def joined(ctx: Inference, index: int, values: list[Value]) -> None:
+    """Types output `index` as what all `values` agree on: differing extents become fresh, differing ranks unknown."""
+    first = values[0]
+    shapes = [v.shape for v in values]
+    if any(v.dtype != first.dtype for v in values):
+        raise ctx.error(f"the branches give {' and '.join(str(v.dtype) for v in values)} for output {index}")
+    if any(s is None or len(s) != len(shapes[0] or ()) for s in shapes) or shapes[0] is None:
+        return ctx.set(index, first.dtype, None)
+    known: list[Shape] = [s for s in shapes if s is not None]
+    out: list[Dim] = []
+    for axis, extent in enumerate(known[0]):
+        agreed = all(s[axis] == extent for s in known)
+        out.append(extent if agreed else ctx.fresh(index=index, axis=axis))
+    contents = {content_of(v) for v in values}
+    ctx.set(index, first.dtype, out, contents.pop() if len(contents) == 1 else None)
+
+
+def _if(ctx: Inference) -> None:
+    branches = [ctx.node.subgraphs["then_branch"], ctx.node.subgraphs["else_branch"]]
+    for branch in branches:
+        ctx.infer_body(branch)
+    decided = ctx.content(0)
+    if decided is not None:
+        branches = [branches[0] if decided[0] else branches[1]]
+    for index in range(len(ctx.node.outputs)):
+        joined(ctx, index, [b.outputs[index] for b in branches])
+
+
+def _if_merge(ctx: Inference) -> None:
+    decided = ctx.content(0)
+    sides = [ctx.value(1), ctx.value(2)]
+    joined(ctx, 0, sides if decided is None else [sides[0] if decided[0] else sides[1]])
+
+
+def _carry(ctx: Inference, body: Graph, first: int, into: int) -> None:
+    """Types body inputs from node inputs, loosened until one pass through the body keeps every extent.
+
+    `first` is the index of the first carried node input and `into` that of its body input.
+    """
+    carried = [v for v in ctx.node.inputs[first:] if v is not None]
+    for outer, inner in zip(carried, body.inputs[into:], strict=False):
+        inner.dtype, inner.shape, inner.content = outer.dtype, outer.shape, None
+
+
+def _loosen(value: Value, after: Value, fresh: dict[tuple[str, int], Dim], ctx: Inference) -> bool:
+    """Makes `value` general enough for `after`; whether that changed it."""
+    if value.shape is None or value.shape == after.shape:
+        return False
+    if after.shape is None or len(after.shape) != len(value.shape):
+        value.shape = None
+        return True
+    out: list[Dim] = []
+    changed = False
+    for axis, (old, new) in enumerate(zip(value.shape, after.shape, strict=True)):
+        key = (value.name, axis)
+        if old != new and key not in fresh:
+            fresh[key] = ctx.fresh(index=-1)
+            changed = True
+        out.append(fresh.get(key, old))
+    value.shape = tuple(out)
+    return changed
+
+
+def _settle(ctx: Inference, body: Graph, states: list[tuple[Value, Value]]) -> None:
+    fresh: dict[tuple[str, int], Dim] = {}
+    for _ in range(8):
+        ctx.infer_body(body)
+        if not any([_loosen(before, after, fresh, ctx) for before, after in states]):
+            return
+    for before, _ in states:
+        before.shape = None
+    ctx.infer_body(body)
+
+
+def _loop(ctx: Inference) -> None:
+    body = ctx.node.subgraphs["body"]
+    count = len(ctx.node.inputs) - 2
+    body.inputs[0].shape, body.inputs[1].shape = (), ()
+    _carry(ctx, body, 2, 2)
+    _settle(ctx, body, list(zip(body.inputs[2:], body.outputs[1 : 1 + count], strict=True)))
+    for index in range(count):
+        # The result is the initial value when the body never runs.
+        joined(ctx, index, [body.inputs[2 + index], body.outputs[1 + index]])
+    trips = ctx.content(0)
+    ends_early = not _stays_true(body.outputs[0])
+    for index in range(count, len(ctx.node.outputs)):
+        part = body.outputs[1 + index]
+        known = trips is not None and not ends_early and (not ctx.has(1) or ctx.content(1) == (1,))
+        steps = trips[0] if known and trips is not None else ctx.fresh(index=index)
+        ctx.set(index, part.dtype, None if part.shape is None else (steps, *part.shape))
+
+
+def _stays_true(value: Value) -> bool:
+    """Whether a loop's condition output is the constant true or the condition that came in."""
+    while value.producer is not None and value.producer.op == "Identity":
+        value = value.producer.inputs[0] or value
+    return content_of(value) == (1,) or (value.producer is None and not value.is_constant)
+
+
+def _scan(ctx: Inference) -> None:
+    body = ctx.node.subgraphs["body"]
+    scans = int(ctx.attr("num_scan_inputs"))
+    states = len(ctx.node.inputs) - scans
+    in_axes = ctx.attr("scan_input_axes") or (0,) * scans
+    outs = len(ctx.node.outputs) - states
+    out_axes = ctx.attr("scan_output_axes") or (0,) * outs
+    length: Dim | None = None
+    _carry(ctx, body, 0, 0)
+    for i in range(scans):
+        shape, inner = ctx.shape(states + i), body.inputs[states + i]
+        if shape is None:
+            inner.shape = None
+            continue
+        axis = ctx.normal_axis(int(in_axes[i]), len(shape))
+        length = shape[axis] if length is None else length
+        inner.shape = (*shape[:axis], *shape[axis + 1 :])
+    _settle(ctx, body, list(zip(body.inputs[:states], body.outputs[:states], strict=True)))
+    for index in range(states):
+        joined(ctx, index, [body.inputs[index], body.outputs[index]])
+    for i in range(outs):
+        part = body.outputs[states + i]
+        if part.shape is None:
+            ctx.set(states + i, part.dtype, None)
+            continue
+        axis = ctx.normal_axis(int(out_axes[i]), len(part.shape) + 1)
+        steps = ctx.fresh(index=states + i, axis=axis) if length is None else length
+        ctx.set(states + i, part.dtype, (*part.shape[:axis], steps, *part.shape[axis:]))
+
+
+declare("If", "cond", "control", _if, {"then_branch": GRAPH, "else_branch": GRAPH})
+declare("IfMerge", "cond then else", "control", _if_merge, aicpu=None)
+declare("Loop", "M? cond? v_initial*", "control", _loop, {"body": GRAPH})
+declare(
+    "Scan", "initial_state_and_scan_inputs*", "control", _scan,
+    {"body": GRAPH, "num_scan_inputs": INT, "scan_input_axes": INTS, "scan_input_directions": INTS,
+     "scan_output_axes": INTS, "scan_output_directions": INTS},
+)  # fmt: skip

@@ -1,0 +1,199 @@
+"""Matrix operators: MatMul, Gemm, convolutions, attention, Einsum."""
+
+from __future__ import annotations
+
+import re
+
+from graph_opt.ir.ops.broadcast import broadcast, broadcast_dim
+from graph_opt.ir.ops.pooling import WINDOW, window_shape
+from graph_opt.ir.ops.registry import FLOAT, INT, INTS, STRING, Inference, Rule, Shape, declare, same
+from tensor_types.dims import Dim, floordiv
+from tensor_types.dtypes import I32, DType
+
+
+def matmul_shape(ctx: Inference, a: Shape | None, b: Shape | None) -> Shape | None:
+    """The shape of a numpy matmul; InvalidModel when the inner extents differ."""
+    if a is None or b is None:
+        return None
+    if not a or not b:
+        raise ctx.error("a scalar operand")
+    inner = (a[-1], b[-2] if len(b) > 1 else b[0])
+    if isinstance(inner[0], int) and isinstance(inner[1], int) and inner[0] != inner[1]:
+        raise ctx.error(f"inner extents {inner[0]} and {inner[1]} differ")
+    lead = broadcast(a[:-2], b[:-2])
+    assert lead is not None
+    return (*lead, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
+
+
+def _matmul(ctx: Inference) -> None:
+    ctx.set(0, ctx.dtype(), matmul_shape(ctx, ctx.shape(0), ctx.shape(1)))
+
+
+def _matmul_integer(ctx: Inference) -> None:
+    ctx.set(0, I32, matmul_shape(ctx, ctx.shape(0), ctx.shape(1)))
+
+
+def _qlinear_matmul(ctx: Inference) -> None:
+    ctx.set(0, ctx.dtype(7), matmul_shape(ctx, ctx.shape(0), ctx.shape(3)))
+
+
+def _gemm(ctx: Inference) -> None:
+    a, b = ctx.shape(0), ctx.shape(1)
+    if a is None or b is None:
+        return ctx.set(0, ctx.dtype(), ctx.fresh_shape(2))
+    left = a[::-1] if ctx.attr("transA") else a
+    right = b[::-1] if ctx.attr("transB") else b
+    if len(left) != 2 or len(right) != 2:
+        raise ctx.error("the operands are not matrices")
+    ctx.set(0, ctx.dtype(), matmul_shape(ctx, left, right))
+
+
+def _conv_like(x: int, w: int, dtype: DType | int) -> Rule:
+    """Convolution of input `x` with weight `w`; `dtype` is the output's, or the input that has it."""
+
+    def rule(ctx: Inference) -> None:
+        out_dtype = ctx.dtype(dtype) if isinstance(dtype, int) else dtype
+        shape, weight = ctx.shape(x), ctx.shape(w)
+        if weight is None or shape is None:
+            rank = len(shape or weight or ())
+            return ctx.set(0, out_dtype, ctx.fresh_shape(rank) if rank else None)
+        if len(shape) != len(weight):
+            raise ctx.error(f"ranks {len(shape)} and {len(weight)} of input and weight differ")
+        channels = weight[1] * int(ctx.attr("group"))
+        if isinstance(channels, int) and isinstance(shape[1], int) and channels != shape[1]:
+            raise ctx.error(f"{shape[1]} input channels, {channels} expected by weight and group")
+        kernel = ctx.attr("kernel_shape") or weight[2:]
+        ctx.set(0, out_dtype, (shape[0], weight[0], *window_shape(ctx, shape[2:], kernel)))
+
+    return rule
+
+
+def _conv_transpose(ctx: Inference) -> None:
+    shape, weight = ctx.shape(0), ctx.shape(1)
+    if shape is None or weight is None:
+        rank = len(shape or weight or ())
+        return ctx.set(0, ctx.dtype(), ctx.fresh_shape(rank) if rank else None)
+    rank = len(shape) - 2
+    kernel = ctx.attr("kernel_shape") or weight[2:]
+    strides, dilations = ctx.attr("strides") or (1,) * rank, ctx.attr("dilations") or (1,) * rank
+    pads, extra = ctx.attr("pads") or (0,) * (2 * rank), ctx.attr("output_padding") or (0,) * rank
+    auto_pad, wanted = ctx.attr("auto_pad"), ctx.attr("output_shape")
+    spatial: list[Dim] = []
+    for i in range(rank):
+        if wanted:
+            spatial.append(int(wanted[-rank:][i]))
+        elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            spatial.append(shape[i + 2] * int(strides[i]))
+        else:
+            cut = 0 if auto_pad == "VALID" else int(pads[i]) + int(pads[rank + i])
+            full = (shape[i + 2] - 1) * int(strides[i]) + int(extra[i]) + (kernel[i] - 1) * int(dilations[i]) + 1
+            spatial.append(full - cut)
+    ctx.set(0, ctx.dtype(), (shape[0], weight[1] * int(ctx.attr("group")), *spatial))
+
+
+def _causal_conv(ctx: Inference) -> None:
+    shape, weight = ctx.shape(0), ctx.shape(1)
+    ctx.set(0, ctx.dtype(), shape)
+    state = None if shape is None or weight is None else (*shape[:2], *(w - 1 for w in weight[2:]))
+    ctx.set(1, ctx.dtype(), state)
+
+
+def _attention(ctx: Inference) -> None:
+    """ONNX Attention: operands [B, H, S, D], or [B, S, H*D] with head counts."""
+    q, k, v = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    if q is None or k is None or v is None:
+        return ctx.set_all(ctx.dtype(), None)
+    if len(q) == 3:
+        heads, kv_heads = ctx.attr("q_num_heads"), ctx.attr("kv_num_heads")
+        if heads is None or kv_heads is None:
+            raise ctx.error("operands of rank 3 need q_num_heads and kv_num_heads")
+        q_heads: Dim = int(heads)
+        k = (k[0], int(kv_heads), k[1], floordiv(k[2], int(kv_heads)))
+        v = (v[0], int(kv_heads), v[1], floordiv(v[2], int(kv_heads)))
+        out: Shape = (q[0], q[1], q_heads * v[3])
+        length = q[1]
+    else:
+        q_heads, length = q[1], q[2]
+        out = (*q[:3], v[3])
+    past = ctx.shape(4) if ctx.has(4) else None
+    total = k[2] if past is None else past[2] + k[2]
+    ctx.set(0, ctx.dtype(), out)
+    ctx.set(1, ctx.dtype(1), (k[0], k[1], total, k[3]))
+    ctx.set(2, ctx.dtype(2), (v[0], v[1], total, v[3]))
+    ctx.set(3, ctx.dtype(), (q[0], q_heads, length, total))
+
+
+def _linear_attention(ctx: Inference) -> None:
+    """Operands [B, S, H*D]; the state is [B, H, Dk, Dv]."""
+    q, k, v = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    if q is None or k is None or v is None:
+        return ctx.set_all(ctx.dtype(), None)
+    heads, kv_heads = int(ctx.attr("q_num_heads")), int(ctx.attr("kv_num_heads"))
+    per_head = floordiv(v[2], kv_heads)
+    ctx.set(0, ctx.dtype(), (q[0], q[1], per_head * max(heads, kv_heads)))
+    ctx.set(1, ctx.dtype(3) if ctx.has(3) else ctx.dtype(), (q[0], kv_heads, floordiv(k[2], kv_heads), per_head))
+
+
+def _einsum(ctx: Inference) -> None:
+    equation = re.sub(r"\s", "", str(ctx.attr("equation")))
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ctx.node.inputs):
+        raise ctx.error(f"{len(terms)} terms for {len(ctx.node.inputs)} inputs")
+    extents: dict[str, list[Dim]] = {}
+    ellipses: list[Shape] = []
+    for index, term in enumerate(terms):
+        shape = ctx.shape(index)
+        if shape is None:
+            return ctx.set(0, ctx.dtype(), None)
+        before, dots, after = term.partition("...")
+        if len(shape) < len(before + after) or (not dots and len(shape) != len(before)):
+            raise ctx.error(f"term {term!r} does not fit rank {len(shape)}")
+        inner = len(shape) - len(after)
+        for letter, extent in zip(before + after, (*shape[: len(before)], *shape[inner:]), strict=True):
+            extents.setdefault(letter, []).append(extent)
+        ellipses.append(shape[len(before) : inner] if dots else ())
+    dots_shape = broadcast(*ellipses) or ()
+    if not arrow:
+        once = sorted(c for c in extents if left.count(c) == 1)
+        right = ("..." if "..." in left else "") + "".join(once)
+    before, dots, after = right.partition("...")
+    out = [
+        *(broadcast_dim(extents[c]) for c in before),
+        *(dots_shape if dots else ()),
+        *(broadcast_dim(extents[c]) for c in after),
+    ]
+    ctx.set(0, ctx.dtype(), out)
+
+
+_CONV = {**WINDOW, "group": 1}
+declare("MatMul", "A B", "cube", _matmul)
+declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_integer)
+declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
+declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
+declare("Conv", "X W B?", "cube", _conv_like(0, 1, 0), _CONV)
+declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", _conv_like(0, 1, I32), _CONV)
+declare(
+    "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
+    _conv_like(0, 3, 7), _CONV,
+)  # fmt: skip
+declare("ConvTranspose", "X W B?", "cube", _conv_transpose, {**_CONV, "output_padding": INTS, "output_shape": INTS})
+declare(
+    "DeformConv", "X W offset B? mask?", "cube", _conv_like(0, 1, 0),
+    {"dilations": INTS, "group": 1, "kernel_shape": INTS, "offset_group": 1, "pads": INTS, "strides": INTS},
+)  # fmt: skip
+declare("CausalConvWithState", "input weight bias? past_state?", "cube", _causal_conv, {"activation": "none"})
+declare(
+    "Attention", "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?", "cube", _attention,
+    {"is_causal": 0, "kv_num_heads": INT, "q_num_heads": INT, "qk_matmul_output_mode": 0, "scale": FLOAT,
+     "softcap": 0.0, "softmax_precision": INT, "left_window_size": -1, "right_window_size": -1},
+)  # fmt: skip
+declare(
+    "LinearAttention", "query key value past_state? decay? beta?", "cube", _linear_attention,
+    {"chunk_size": 64, "kv_num_heads": INT, "q_num_heads": INT, "scale": 0.0, "update_rule": "gated_delta"},
+)  # fmt: skip
+declare(
+    "RotaryEmbedding", "X cos_cache sin_cache position_ids?", "elementwise", same,
+    {"interleaved": 0, "num_heads": INT, "rotary_embedding_dim": 0},
+)  # fmt: skip
+declare("Einsum", "Inputs*", "cube", _einsum, {"equation": STRING})

@@ -1,0 +1,256 @@
+"""What an operator is: its inputs, typed attributes, kind, and the rule for dtype, shape and content of its outputs.
+
+Each operator is declared once, in a file of its family, by `declare`; `get` finds it. A rule is a function of
+`Inference`.
+Attributes are declared as name -> default, or name -> one of TYPES when there is no default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from tensor_types.dims import Dim, Expr, Range, dim, prove_le
+from tensor_types.dtypes import DType
+from tensor_types.errors import InvalidModel
+
+INT, FLOAT, STRING, INTS, FLOATS, STRINGS, TENSOR, GRAPH, TYPE = (
+    "int", "float", "string", "ints", "floats", "strings", "tensor", "graph", "type",
+)  # fmt: skip
+TYPES = (INT, FLOAT, STRING, INTS, FLOATS, STRINGS, TENSOR, GRAPH, TYPE)
+
+CONTENT_LIMIT = 256
+"""Longest tensor whose elements are followed as dims: shape arithmetic is far below, data far above."""
+
+KINDS = ("elementwise", "reduction", "cube", "movement", "control", "host", "shape")
+
+Shape: TypeAlias = tuple[Dim, ...]
+Rule: TypeAlias = "Callable[[Inference], None]"
+
+
+@dataclass(frozen=True)
+class Attr:
+    """A declared attribute: its type (INT...) and its default, None when there is none."""
+
+    type: str
+    default: AttrValue = None
+
+
+@dataclass(frozen=True)
+class Op:
+    """A declared operator. `aicpu` names its implementation on the AI CPU, None where the executor itself knows it."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """Names in ONNX order; a trailing '?' marks an optional input, a trailing '*' a variadic one."""
+    attrs: Mapping[str, Attr]
+    infer: Rule
+    kind: str
+    aicpu: str | None
+    commutative: bool = False
+    deterministic: bool = True
+
+    @property
+    def required(self) -> int:
+        """Number of inputs that must be present."""
+        return sum(not name.endswith(("?", "*")) for name in self.inputs)
+
+    @property
+    def variadic(self) -> bool:
+        return bool(self.inputs) and self.inputs[-1].endswith("*")
+
+
+_OPS: dict[str, Op] = {}
+
+
+def _attr(declared: Any) -> Attr:
+    if isinstance(declared, str) and declared in TYPES:
+        return Attr(declared)
+    if isinstance(declared, int):
+        return Attr(INT, declared)
+    if isinstance(declared, float):
+        return Attr(FLOAT, declared)
+    if isinstance(declared, str):
+        return Attr(STRING, declared)
+    first = declared[0]
+    return Attr(STRINGS if isinstance(first, str) else INTS if isinstance(first, int) else FLOATS, tuple(declared))
+
+
+def declare(
+    names: str,
+    inputs: str,
+    kind: str,
+    rule: Rule,
+    attrs: Mapping[str, object] | None = None,
+    *,
+    aicpu: str | None = "",
+    commutative: bool = False,
+    deterministic: bool = True,
+) -> None:
+    """Declares one operator per word of `names`; `inputs` are words as in `Op.inputs`.
+
+    `aicpu` defaults to the operator's own name.
+    """
+    assert kind in KINDS, kind
+    for name in names.split():
+        assert name not in _OPS, name
+        typed = {key: _attr(value) for key, value in (attrs or {}).items()}
+        implementation = name if aicpu == "" else aicpu
+        _OPS[name] = Op(name, tuple(inputs.split()), typed, rule, kind, implementation, commutative, deterministic)
+
+
+def get(name: str) -> Op | None:
+    """The declaration of 'Name' or 'Domain::Name', None when there is none."""
+    return _OPS.get(name)
+
+
+def declared() -> tuple[Op, ...]:
+    """Every declared operator, in order of declaration."""
+    return tuple(_OPS.values())
+
+
+@dataclass
+class Inference:
+    """One node during inference: typed access to its inputs, and setters for its outputs."""
+
+    graph: Graph
+    node: Node
+    op: Op | None
+    infer_body: Callable[[Graph], None]
+    """Infers a subgraph, for control flow."""
+    _fresh: int = field(default=0, repr=False)
+
+    # --- reading
+
+    def value(self, index: int) -> Value:
+        """Input `index`; InvalidModel when it is absent."""
+        value = self.node.input(index)
+        if value is None:
+            raise self.error(f"input {index} is missing")
+        return value
+
+    def has(self, index: int) -> bool:
+        return self.node.input(index) is not None
+
+    def dtype(self, index: int = 0) -> DType:
+        return self.value(index).dtype
+
+    def shape(self, index: int = 0) -> Shape | None:
+        return self.value(index).shape
+
+    def rank(self, index: int = 0) -> int | None:
+        shape = self.shape(index)
+        return None if shape is None else len(shape)
+
+    def content(self, index: int) -> tuple[Dim, ...] | None:
+        """The elements of a small tensor as dims, flattened; None when unknown, absent or not whole numbers."""
+        value = self.node.input(index)
+        return None if value is None else content_of(value)
+
+    def array(self, index: int) -> np.ndarray | None:
+        """As `content`, as an array of objects in the shape of the tensor."""
+        value = self.node.input(index)
+        content = None if value is None else content_of(value)
+        if value is None or content is None or not value.is_static:
+            return None
+        flat = np.empty(len(content), object)
+        flat[:] = content
+        return flat.reshape(cast("tuple[int, ...]", value.shape))
+
+    def ints(self, index: int) -> tuple[int, ...] | None:
+        """As `content`, when every element is a number."""
+        content = self.content(index)
+        if content is None or not all(isinstance(v, int) for v in content):
+            return None
+        return cast("tuple[int, ...]", content)
+
+    def attr(self, name: str) -> Any:
+        """The attribute, or its declared default."""
+        if name in self.node.attrs:
+            return self.node.attrs[name]
+        assert self.op is not None and name in self.op.attrs, f"{self.node.op} declares no {name}"
+        return self.op.attrs[name].default
+
+    def axis(self, rank: int, name: str = "axis") -> int:
+        """An axis attribute as a non-negative number."""
+        return self.normal_axis(int(self.attr(name)), rank)
+
+    def normal_axis(self, axis: int, rank: int) -> int:
+        if not -rank <= axis < max(rank, 1):
+            raise self.error(f"axis {axis} is outside rank {rank}")
+        return axis % rank if rank else 0
+
+    def proves(self, low: Dim, high: Dim) -> bool:
+        """Whether low <= high for every value of the dims."""
+        return prove_le(low, high, cast("Mapping[str, Range]", self.graph.dims))
+
+    # --- writing
+
+    def set(
+        self,
+        index: int,
+        dtype: DType,
+        shape: Sequence[Dim] | None,
+        content: Iterable[Dim] | np.ndarray | None = None,
+    ) -> None:
+        """Types output `index`; nothing happens when the node has no such output. `content` is in row-major order."""
+        if index >= len(self.node.outputs):
+            return
+        value = self.node.outputs[index]
+        value.dtype = dtype
+        value.shape = None if shape is None else tuple(shape)
+        if isinstance(content, np.ndarray):
+            content = content.reshape(-1).tolist()
+        known = None if content is None else tuple(content)
+        value.content = known if known is not None and len(known) <= CONTENT_LIMIT else None
+
+    def set_all(self, dtype: DType, shape: Sequence[Dim] | None) -> None:
+        for index in range(len(self.node.outputs)):
+            self.set(index, dtype, shape)
+
+    def fresh(self, highest: int | None = None, index: int = 0, axis: int = 0) -> Expr:
+        """A dim that only the data decides, for `axis` of output `index`; a second inference finds the first one's."""
+        old = self.node.outputs[index].shape if index < len(self.node.outputs) else None
+        if old is not None and axis < len(old):
+            candidate = old[axis]
+            if isinstance(candidate, Expr) and candidate.is_name and is_fresh(str(candidate)):
+                return candidate
+        number = sum(is_fresh(name) for name in self.graph.dims)
+        while f"u{number}" in self.graph.dims:
+            number += 1
+        self.graph.dims[f"u{number}"] = (0, highest)
+        return dim(f"u{number}")
+
+    def fresh_shape(self, rank: int, index: int = 0) -> Shape:
+        return tuple(self.fresh(index=index, axis=axis) for axis in range(rank))
+
+    def error(self, message: str) -> InvalidModel:
+        return InvalidModel(message, where={"node": self.node.name, "op": self.node.op})
+
+
+def is_fresh(name: str) -> bool:
+    """Whether a dim's name says that only the data decides it."""
+    return name.startswith("u") and name[1:].isdigit()
+
+
+def content_of(value: Value) -> tuple[Dim, ...] | None:
+    """The elements of a small tensor of whole numbers as dims, flattened in row-major order; None when not known."""
+    if value.data is None:
+        return value.content
+    if value.data.size > CONTENT_LIMIT:
+        return None
+    if value.dtype.kind in ("int", "uint", "bool"):
+        return tuple(int(v) for v in value.data.reshape(-1))
+    if value.dtype.is_float:
+        numbers = [float(v) for v in value.data.reshape(-1)]
+        return tuple(int(v) for v in numbers) if all(v.is_integer() for v in numbers) else None
+    return None
+
+
+def same(ctx: Inference) -> None:
+    """The output is like the first input."""
+    ctx.set(0, ctx.dtype(), ctx.shape())

@@ -1,0 +1,363 @@
+"""The only way to change a graph after import: every redirected use says how the new value relates to the old one.
+
+    rewriter = Rewriter(graph)
+    product = rewriter.insert("Mul", [x, rewriter.constant(scale)], before=node)   # shapes come from the op's rule
+    rewriter.replace(node.output, product.output, "same")
+    rewriter.erase_dead()
+
+Use lists, the names of graph outputs and `graph.origins` stay right. Order of nodes is the caller's part only in that
+`before` must precede all uses; for a matched pattern, "before its root" always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from graph_opt.ir.core import RELATIONS, AttrValue, Graph, Node, Origin, Value
+from graph_opt.ir.infer import infer_node
+from tensor_types.dtypes import DType, from_numpy
+
+
+def combine(first: str, second: str) -> str:
+    """The relation of a source tensor to c, given its relation to b and that of b to c: the weaker of the two."""
+    return max(first, second, key=RELATIONS.index)
+
+
+def nested_graphs(graph: Graph) -> Iterator[Graph]:
+    """Every subgraph below `graph`, outer ones first."""
+    for node in graph.nodes:
+        for body in node.subgraphs.values():
+            yield body
+            yield from nested_graphs(body)
+
+
+def captured_values(node: Node) -> list[Value]:
+    """Values of outer graphs that the subgraphs of `node` use, in order of first use."""
+    found: dict[Value, None] = {}
+    for body in node.subgraphs.values():
+        own = set(body.values.values())
+        used = [v for inner in body.nodes for v in (*inner.inputs, *captured_values(inner)) if v is not None]
+        found.update(dict.fromkeys(v for v in (*used, *body.outputs) if v not in own))
+    return list(found)
+
+
+class Rewriter:
+    """Changes one graph and keeps its invariants."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._holders: dict[str, set[str]] = {}
+        for source, origin in graph.origins.items():
+            if origin.value is not None:
+                self._holders.setdefault(origin.value, set()).add(source)
+        self._nested = list(nested_graphs(graph))
+
+    # --- making values and nodes
+
+    def constant(self, data: np.ndarray | float | int, name: str = "const", dtype: DType | None = None) -> Value:
+        """A new constant of the array's own dtype, or of `dtype`."""
+        array = np.asarray(data, dtype.numpy if dtype else None)
+        return self.graph.add_constant(name, array, dtype or from_numpy(array.dtype))
+
+    def insert(
+        self,
+        op: str,
+        inputs: Iterable[Value | None],
+        attrs: Mapping[str, AttrValue] | None = None,
+        *,
+        before: Node | None,
+        outputs: Sequence[str] = (),
+        name: str = "",
+        subgraphs: Mapping[str, Graph] | None = None,
+    ) -> Node:
+        """A new node before `before` (None: at the end), its outputs typed by the op's rule.
+
+        `outputs` are the wished names of the outputs; by default one, named after the node or the op.
+        """
+        operands = list(inputs)
+        like = next((v.dtype for v in operands if v is not None), from_numpy(np.dtype(np.float32)))
+        values = [self.graph.add_value(o, like, None) for o in (outputs or [name or op.lower()])]
+        node = self.graph.add_node(op, operands, values, attrs, name=name, before=before, subgraphs=subgraphs)
+        infer_node(self.graph, node)
+        return node
+
+    # --- redirecting uses
+
+    def replace(self, old: Value, new: Value, relation: str = "same") -> None:
+        """Redirects every use of `old` to `new`, graph outputs included, and with them the origins.
+
+        `relation` says what `new` holds of `old`. A graph output keeps its public name: `new` takes the name over, or
+        an Identity of that name is added when `new` is an input, a constant or itself an output. Uses by the producer
+        of `new` stay, so that a value may be replaced by a function of itself.
+        ValueError if a graph output would change its dtype.
+        """
+        if old is new:
+            return
+        if relation not in RELATIONS:
+            raise ValueError(f"unknown relation {relation!r}; known: {', '.join(RELATIONS)}")
+        for node, index in list(old.uses):
+            if node is not new.producer:
+                node.set_input(index, new)
+        for body in self._nested:
+            body.outputs = [new if o is old else o for o in body.outputs]
+        self._move_origins(old, new, relation)
+        if self.graph.is_output(old):
+            self._replace_output(old, new)
+
+    def redirect(self, uses: Iterable[tuple[Node, int]], new: Value) -> None:
+        """Lets some uses read `new` instead; the old value remains the holder of its source tensors."""
+        for node, index in list(uses):
+            node.set_input(index, new)
+
+    def _replace_output(self, old: Value, new: Value) -> None:
+        if old.dtype != new.dtype:
+            raise ValueError(f"graph output {old.name} is {old.dtype} and cannot become {new.dtype}")
+        public = old.name
+        self.rename(old, self.graph.fresh_name(f"{public}.old"))
+        if new.producer is None or self.graph.is_output(new):
+            holder = self.graph.add_value(public, new.dtype, new.shape)
+            self.graph.add_node("Identity", [new], [holder])
+        else:
+            holder = new
+            self.rename(new, public)
+        self.graph.outputs = [holder if o is old else o for o in self.graph.outputs]
+
+    def rename(self, value: Value, name: str) -> None:
+        """Gives a value another name; ValueError if it is taken."""
+        if name == value.name:
+            return
+        if name in self.graph.values:
+            raise ValueError(f"the name {name} is taken")
+        del self.graph.values[value.name]
+        sources = self._holders.pop(value.name, set())
+        value.name = name
+        self.graph.values[name] = value
+        for source in sources:
+            self._set_origin(source, Origin(self.graph.origins[source].relation, name))
+
+    # --- origins
+
+    def _set_origin(self, source: str, origin: Origin) -> None:
+        old = self.graph.origins.get(source)
+        if old is not None and old.value is not None:
+            self._holders.get(old.value, set()).discard(source)
+        self.graph.origins[source] = origin
+        if origin.value is not None:
+            self._holders.setdefault(origin.value, set()).add(source)
+
+    def _move_origins(self, old: Value, new: Value, relation: str) -> None:
+        for source in sorted(self._holders.get(old.name, ())):
+            combined = combine(self.graph.origins[source].relation, relation)
+            self._set_origin(source, Origin(combined, None if combined == "dead" else new.name))
+
+    def absorb(self, values: Iterable[Value], holder: Value) -> None:
+        """Source tensors held by `values` are from now on interior to the kernel that makes `holder`."""
+        for value in values:
+            self._move_origins(value, holder, "interior")
+
+    def _forget(self, value: Value) -> None:
+        """A value goes away: what it held is dead, or still known to be folded."""
+        for source in list(self._holders.get(value.name, ())):
+            folded = self.graph.origins[source].relation == "folded"
+            self._set_origin(source, Origin("folded" if folded else "dead", None))
+
+    # --- erasing
+
+    def erase_dead(self, among: Iterable[Node] | None = None) -> bool:
+        """Removes nodes (of `among` and what only they use, or of the whole graph) and constants that nothing uses.
+
+        Returns whether anything went. Source tensors that lived there become 'dead'.
+        """
+        public = set(self.graph.outputs) | {o for body in self._nested for o in body.outputs}
+        pending = list(self.graph.nodes if among is None else among)
+        erased: set[Node] = set()
+        kept = set(self.graph.inputs) | public
+        constants = [] if among is not None else [v for v in self.graph.constants() if not v.uses and v not in kept]
+        while pending:
+            node = pending.pop()
+            if node in erased or any(v.uses or v in public for v in node.outputs):
+                continue
+            if self.graph.values.get(node.output.name) is not node.output:
+                continue  # it went earlier
+            erased.add(node)
+            operands = [v for v in (*node.inputs, *captured_values(node)) if v is not None]
+            release(node)
+            for value in node.outputs:
+                self._forget(value)
+                del self.graph.values[value.name]
+            for value in operands:
+                if value.producer is not None:
+                    pending.append(value.producer)
+                elif value.is_constant and not value.uses and value not in kept:
+                    constants.append(value)
+        for value in constants:
+            if self.graph.values.get(value.name) is value:
+                self._forget(value)
+                del self.graph.values[value.name]
+        if erased:
+            self.graph.nodes = [n for n in self.graph.nodes if n not in erased]
+        return bool(erased or constants)
+
+    # --- outlining and inlining
+
+    def fuse(
+        self, nodes: Iterable[Node], family: str, attrs: Mapping[str, AttrValue] | None = None, *, name: str = ""
+    ) -> Node:
+        """Outlines nodes into one `Fused` node, whose body holds them in graph order; nested `Fused` nodes dissolve.
+
+        The set must be convex: no path may leave it and come back (ValueError). Inputs are the outer values in order
+        of first use, without constants of one element, which live in the body; outputs are the values that something
+        outside reads. Outputs keep their identity and name; source tensors inside become 'interior' to the first
+        output. `body.origins` keeps their exact state, so that `inline` undoes this.
+        """
+        members: dict[Node, None] = {}
+        for node in nodes:
+            members.update(dict.fromkeys(self.inline(node) if node.op == "Fused" else [node]))
+        before, after, ordered = self._split_around(members)
+        made = dict.fromkeys(v for n in ordered for v in n.outputs)
+        public = set(self.graph.outputs)
+        outputs = [v for n in ordered for v in n.outputs if v in public or any(u not in members for u, _ in v.uses)]
+        if not outputs:
+            raise ValueError("nothing outside the set uses its values")
+        body = Graph(family, dims=self.graph.dims)
+        inner: dict[Value, Value] = {}
+        inputs: list[Value] = []
+        scalars: list[Value] = []
+        for value in dict.fromkeys(v for n in ordered for v in (*n.inputs, *captured_values(n)) if v is not None):
+            if value in made:
+                continue
+            copy = inner[value] = _clone(value, body)
+            if value.data is not None and value.data.size == 1:
+                scalars.append(value)
+            else:
+                inputs.append(value)
+                body.inputs.append(copy)
+        for node in ordered:
+            operands = list(node.inputs)
+            release_inputs(node)
+            inner.update((v, _clone(v, body)) for v in node.outputs)
+            moved = [None if v is None else inner[v] for v in operands]
+            rewire(node, inner)
+            copies = [inner[v] for v in node.outputs]
+            body.add_node(node.op, moved, copies, node.attrs, name=node.name, subgraphs=node.subgraphs)
+        body.outputs = [inner[v] for v in outputs]
+        inside = [v for v in made if v not in outputs]
+        held = {s: self.graph.origins[s] for v in (*made, *scalars) for s in sorted(self._holders.get(v.name, ()))}
+        body.origins = held
+        self.absorb(inside, outputs[0])
+        for value in inside:
+            del self.graph.values[value.name]
+        fused_attrs = {"family": family, **(attrs or {})}
+        self.graph.nodes = before
+        fused = self.graph.add_node("Fused", inputs, outputs, fused_attrs, name=name or ordered[-1].name)
+        fused.subgraphs["body"] = body
+        self.graph.nodes = [*before, *after]
+        for value in scalars:
+            if not value.uses and not self.graph.is_output(value):
+                self.absorb([value], outputs[0])
+                del self.graph.values[value.name]
+        return fused
+
+    def _split_around(self, members: Mapping[Node, None]) -> tuple[list[Node], list[Node], list[Node]]:
+        """Nodes that can precede the set, nodes that can follow it, and the set in graph order."""
+        before: list[Node] = []
+        after: list[Node] = []
+        ordered: list[Node] = []
+        depends: set[Value] = set()  # values outside the set that need it
+        made: set[Value] = set()
+        for node in self.graph.nodes:
+            operands = [v for v in (*node.inputs, *captured_values(node)) if v is not None]
+            late = any(v in depends for v in operands)
+            if node in members:
+                if late:
+                    raise ValueError(f"the set is not convex: {node} needs a value that leaves the set and returns")
+                ordered.append(node)
+                made.update(node.outputs)
+            elif late or any(v in made for v in operands):
+                after.append(node)
+                depends.update(node.outputs)
+            elif len(ordered) == len(members):
+                after.append(node)
+            else:
+                before.append(node)
+        if len(ordered) != len(members):
+            raise ValueError("a node to be fused is not in the graph")
+        return before, after, ordered
+
+    def inline(self, fused: Node) -> list[Node]:
+        """Puts the body of a `Fused` node in its place and returns the new nodes; interior source tensors surface."""
+        body = fused.subgraphs["body"]
+        outer: dict[Value, Value] = {}
+        for inner, value in zip(body.inputs, fused.inputs, strict=True):
+            if value is not None:
+                outer[inner] = value
+        outputs = dict(zip(body.outputs, fused.outputs, strict=True))
+        for inner in body.values.values():
+            if inner in outputs:
+                outer[inner] = outputs[inner]
+            elif inner not in outer:
+                outer[inner] = self._surface(inner)
+        at = self.graph.nodes.index(fused)
+        release_inputs(fused)
+        nodes: list[Node] = []
+        rest, self.graph.nodes = self.graph.nodes[at + 1 :], self.graph.nodes[:at]
+        for node in body.nodes:
+            operands = [None if v is None else outer[v] for v in node.inputs]
+            rewire(node, outer)
+            nodes.append(
+                self.graph.add_node(
+                    node.op, operands, [outer[v] for v in node.outputs], node.attrs, name=node.name,
+                    subgraphs=node.subgraphs,
+                )
+            )  # fmt: skip
+        self.graph.nodes.extend(rest)
+        for source, origin in body.origins.items():
+            inner_value = None if origin.value is None else body.values.get(origin.value)
+            current = self.graph.origins.get(source)
+            if inner_value is not None and current is not None and current.relation in ("interior", "folded"):
+                self._set_origin(source, Origin(origin.relation, outer[inner_value].name))
+        return nodes
+
+    def _surface(self, inner: Value) -> Value:
+        known = self.graph.values.get(inner.name)
+        if inner.data is not None and known is not None and known.data is inner.data:
+            return known
+        value = self.graph.add_value(inner.name, inner.dtype, inner.shape, data=inner.data, format=inner.format)
+        value.content = inner.content
+        return value
+
+
+def _clone(value: Value, graph: Graph) -> Value:
+    copy = graph.add_value(value.name, value.dtype, value.shape, data=value.data, format=value.format)
+    copy.content = value.content
+    return copy
+
+
+def release_inputs(node: Node) -> None:
+    """Takes the node's own uses off its inputs."""
+    for index, value in enumerate(node.inputs):
+        if value is not None:
+            value.uses.remove((node, index))
+    node.inputs = []
+
+
+def release(node: Node) -> None:
+    """Takes the node's uses off its inputs, and off the outer values that its subgraphs read."""
+    release_inputs(node)
+    for body in node.subgraphs.values():
+        for inner in list(body.nodes):
+            release(inner)
+
+
+def rewire(node: Node, mapping: Mapping[Value, Value]) -> None:
+    """Lets the subgraphs of `node` read other outer values."""
+    for body in node.subgraphs.values():
+        own = set(body.values.values())
+        for inner in body.nodes:
+            for index, value in enumerate(inner.inputs):
+                if value is not None and value not in own and value in mapping:
+                    inner.set_input(index, mapping[value])
+            rewire(inner, mapping)
+        body.outputs = [mapping.get(v, v) if v not in own else v for v in body.outputs]

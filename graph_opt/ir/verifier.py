@@ -1,0 +1,146 @@
+"""Checks every invariant of a graph; never changes it. Runs after every pass in tests and under a debug switch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from graph_opt.ir import ops
+from graph_opt.ir.core import RELATIONS, Graph, Node, Value
+from tensor_types.dtypes import from_numpy
+
+
+class InvalidGraph(Exception):
+    """An invariant is broken: a defect of the compiler, not of the model."""
+
+
+def verify(graph: Graph) -> None:
+    """Raises InvalidGraph unless all of this holds.
+
+    1. Names are unique and `values` lists exactly the values of the graph.
+    2. Each value has one producer, which lists it; producers precede uses, graph outputs are available.
+    3. Use lists hold each use once, and nothing else.
+    4. Constants fit their dtype and shape; `content` fits the shape.
+    5. Nodes have the inputs and subgraphs that their operator declares; bodies of Fused match inputs and outputs.
+    6. Each source tensor has a known state, and what it refers to exists.
+    """
+    uses: Counter[tuple[int, int, int]] = Counter()
+    _verify_graph(graph, {}, uses)
+    _verify_uses(graph, uses)
+    for source, origin in graph.origins.items():
+        if origin.relation not in RELATIONS:
+            raise InvalidGraph(f"source tensor {source} has the unknown relation {origin.relation!r}")
+        if origin.value is None and origin.relation not in ("dead", "folded"):
+            raise InvalidGraph(f"source tensor {source} is {origin.relation}, but of no value")
+        if origin.value is not None and (origin.relation == "dead" or origin.value not in graph.values):
+            raise InvalidGraph(f"source tensor {source} is {origin.relation} %{origin.value}, which does not exist")
+
+
+def _verify_graph(graph: Graph, outer: dict[int, Value], uses: Counter[tuple[int, int, int]]) -> None:
+    for name, value in graph.values.items():
+        if value.name != name:
+            raise InvalidGraph(f"value {value.name} is registered as {name}")
+    available = dict(outer)
+    for value in graph.inputs:
+        _own(graph, value)
+        if value.producer is not None:
+            raise InvalidGraph(f"graph input {value.name} has a producer, {value.producer}")
+        if id(value) in available:
+            raise InvalidGraph(f"graph input {value.name} is listed twice")
+        available[id(value)] = value
+    for value in graph.constants():
+        _verify_constant(value)
+        available[id(value)] = value
+    for node in graph.nodes:
+        _verify_node(node, available)
+        for index, operand in enumerate(node.inputs):
+            if operand is None:
+                continue
+            if id(operand) not in available:
+                known = graph.values.get(operand.name) is operand
+                raise InvalidGraph(f"{node} uses %{operand.name} {'before it is made' if known else 'of no graph'}")
+            uses[(id(operand), id(node), index)] += 1
+        for body in node.subgraphs.values():
+            # A fused body is closed; bodies of control flow see the outer values.
+            _verify_graph(body, {} if node.op == "Fused" else available, uses)
+        for value in node.outputs:
+            _own(graph, value)
+            if value.producer is not node:
+                raise InvalidGraph(f"%{value.name} is an output of {node}, but its producer is {value.producer}")
+            if id(value) in available:
+                raise InvalidGraph(f"%{value.name} is made twice, also by {node}")
+            if value.data is not None:
+                raise InvalidGraph(f"%{value.name} is a constant and an output of {node}")
+            _verify_content(value)
+            available[id(value)] = value
+    for value in graph.values.values():
+        if id(value) not in available:
+            raise InvalidGraph(f"%{value.name} is neither an input, nor a constant, nor made by a node of the graph")
+    for value in graph.outputs:
+        if id(value) not in available:
+            raise InvalidGraph(f"graph output %{value.name} is made by no node")
+
+
+def _own(graph: Graph, value: Value) -> None:
+    if graph.values.get(value.name) is not value:
+        raise InvalidGraph(f"%{value.name} is not registered under its name")
+
+
+def _verify_uses(graph: Graph, uses: Counter[tuple[int, int, int]]) -> None:
+    for value in graph.values.values():
+        listed = Counter((id(value), id(node), index) for node, index in value.uses)
+        for key, count in listed.items():
+            if uses[key] != 1 or count != 1:
+                user = next(n for n, _ in value.uses if id(n) == key[1])
+                raise InvalidGraph(f"%{value.name} lists a use by {user}, input {key[2]}, that is not there")
+        actual = sum(1 for key in uses if key[0] == id(value))
+        if actual != len(listed):
+            raise InvalidGraph(f"%{value.name} has {actual} uses but lists {len(listed)}")
+    for node in graph.nodes:
+        for body in node.subgraphs.values():
+            _verify_uses(body, uses)
+
+
+def _verify_node(node: Node, available: dict[int, Value]) -> None:
+    if not node.outputs:
+        raise InvalidGraph(f"{node} has no outputs")
+    op = ops.get(node.op)
+    if op is None:
+        return
+    present = len(node.inputs)
+    if present < op.required or (present > len(op.inputs) and not op.variadic):
+        raise InvalidGraph(f"{node} has {present} inputs, {op.required} to {len(op.inputs)} declared")
+    for index, name in enumerate(op.inputs[:present]):
+        if node.inputs[index] is None and not name.endswith(("?", "*")):
+            raise InvalidGraph(f"{node} lacks its input {name}")
+    for name, attr in op.attrs.items():
+        if attr.type == "graph" and name not in node.subgraphs:
+            raise InvalidGraph(f"{node} lacks its subgraph {name}")
+    if node.op == "Fused":
+        body = node.subgraphs.get("body")
+        if body is None:
+            raise InvalidGraph(f"{node} has no body")
+        for side, outer, inner in (("inputs", node.inputs, body.inputs), ("outputs", node.outputs, body.outputs)):
+            if len(outer) != len(inner):
+                raise InvalidGraph(f"{node} has {len(outer)} {side}, its body {len(inner)}")
+            for a, b in zip(outer, inner, strict=True):
+                if a is not None and (a.dtype, a.shape, a.format) != (b.dtype, b.shape, b.format):
+                    raise InvalidGraph(f"{node}: {a} in format {a.format} is {b} in format {b.format} in its body")
+
+
+def _verify_constant(value: Value) -> None:
+    data = value.data
+    assert data is not None
+    if value.shape != tuple(data.shape):
+        raise InvalidGraph(f"constant {value} holds data of shape {tuple(data.shape)}")
+    if from_numpy(data.dtype) != value.dtype:
+        raise InvalidGraph(f"constant {value} holds data of dtype {data.dtype}")
+
+
+def _verify_content(value: Value) -> None:
+    if value.content is None:
+        return
+    count = 1
+    for extent in value.shape or ():
+        count = count * extent if isinstance(extent, int) else -1
+    if value.shape is None or count != len(value.content):
+        raise InvalidGraph(f"{value} has a content of {len(value.content)} elements")

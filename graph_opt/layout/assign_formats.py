@@ -1,0 +1,148 @@
+"""Assigns physical formats: channels last around convolutions, plain elsewhere.
+
+Rules, applied to the nodes in order:
+1. Operators of families that take only channels-last data (`FamilyTraits.formats`) get it on input 0 and give it.
+2. Operators that work at any order of axes (element-wise, Concat, Slice, Pad, Split, reductions that keep dims) follow
+   their inputs: if one of full rank is channels last, all are made so, and the outputs are.
+3. Reshapes that keep N and C and only regroup spatial axes keep channels last.
+4. Everything else takes and gives plain data; so do graph inputs and outputs and the values that subgraphs use.
+A relayout that moves only axes of extent 1 costs nothing: lowering turns it into an alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.rewriter import Rewriter
+from tensor_types.formats import PLAIN, Format, channels_last
+
+_FOLLOW = {"Concat", "Slice", "Pad", "Split", "IfMerge"}
+_REGROUP = {"Reshape", "Squeeze", "Unsqueeze"}
+
+
+@dataclass(frozen=True)
+class AssignFormats:
+    """See the module. `traits` tells which anchors want channels last."""
+
+    traits: tuple[FamilyTraits, ...]
+    name: str = "assign-formats"
+
+    def apply(self, graph: Graph) -> bool:
+        wanting = {a for t in self.traits if t.formats == {"channels_last"} for a in t.anchors}
+        relayouts: dict[tuple[str, Format], Value] = {}
+        inner = _outer_values_of_subgraphs(graph)
+        changed = False
+        for node in list(graph.nodes):
+            wanted = _wanted_format(node, wanting)
+            data = _data_inputs(node, wanting)
+            for index, value in enumerate(node.inputs):
+                if value is None or value.is_constant or value.shape is None:
+                    continue
+                format_ = wanted if index in data and wanted is not None and value.rank == _rank(wanted) else PLAIN
+                if value.format != format_:
+                    node.set_input(index, _relayout(graph, node, value, format_, relayouts))
+                    changed = True
+            for value in node.outputs:
+                if wanted is None or value.shape is None:
+                    continue
+                kept = channels_last(value.rank) if node.op in _REGROUP else wanted
+                if value.rank == _rank(kept) and value.name not in inner:
+                    value.format = kept
+                    changed = True
+        for value in list(graph.outputs):
+            if value.format != PLAIN:
+                plain = graph.add_value(value.name, value.dtype, value.shape)
+                graph.add_node("Relayout", [value], [plain], name=f"{value.name}/relayout")
+                uses = list(value.uses)
+                rewriter = Rewriter(graph)
+                rewriter.replace(value, plain)
+                rewriter.redirect([u for u in uses if u[0].op != "Relayout" or u[0].output is not plain], value)
+        return changed
+
+
+def _rank(format_: Format) -> int:
+    permutation = format_.permutation
+    return len(permutation) if permutation else -1
+
+
+def _wanted_format(node: Node, wanting: set[str]) -> Format | None:
+    """The format in which the node takes its data and gives its results; None is plain."""
+    first = node.input(0)
+    if node.op in wanting:
+        return channels_last(first.rank) if first is not None and first.shape is not None and first.rank >= 3 else None
+    if node.op in _REGROUP:
+        return first.format if first is not None and _regroups_spatial_axes(first, node.output) else None
+    declared = ops.get(node.op)
+    kind = declared.kind if declared else ""
+    follows = kind == "elementwise" or node.op in _FOLLOW or (kind == "reduction" and _keeps_rank(node))
+    if not follows:
+        return None
+    formats = [v.format for v in node.inputs if v is not None and not v.is_constant and not v.format.is_plain]
+    if not formats or any(o.shape is None or o.rank != _rank(formats[0]) for o in node.outputs):
+        return None
+    return formats[0]
+
+
+def _keeps_rank(node: Node) -> bool:
+    first = node.input(0)
+    return first is not None and all(o.shape is not None and o.rank == first.rank for o in node.outputs)
+
+
+def _data_inputs(node: Node, wanting: set[str]) -> Sequence[int]:
+    """Indices of the inputs that follow the format."""
+    declared = ops.get(node.op)
+    if node.op in wanting or node.op in ("Slice", "Pad", "Split") or node.op in _REGROUP:
+        return (0,)
+    if declared is not None and declared.kind == "reduction":
+        return (0,)
+    return range(len(node.inputs))
+
+
+def _regroups_spatial_axes(before: Value, after: Value) -> bool:
+    """N and C stay in place and what follows them is regrouped, in channels-last order."""
+    if before.format.is_plain or before.shape is None or after.shape is None or after.rank < 3:
+        return False
+    return before.format == channels_last(before.rank) and before.shape[:2] == after.shape[:2]
+
+
+def _relayout(
+    graph: Graph, node: Node, value: Value, format_: Format, made: dict[tuple[str, Format], Value]
+) -> Value:
+    producer = value.producer
+    if producer is not None and producer.op == "Relayout" and producer.inputs[0] is not None:
+        if producer.inputs[0].format == format_:
+            return producer.inputs[0]
+    key = (value.name, format_)
+    if key not in made:
+        copy = graph.add_value(f"{value.name}/{'plain' if format_.is_plain else 'nhwc'}", value.dtype, value.shape)
+        copy.format = format_
+        graph.add_node("Relayout", [value], [copy], _guards(node, value), name=copy.name, before=node)
+        made[key] = copy
+    return made[key]
+
+
+def _guards(node: Node, value: Value) -> dict[str, tuple[str, ...]]:
+    """A relayout runs whenever its value is made, under the value's own guards."""
+    producer = value.producer
+    guards = producer.attrs.get("guards") if producer is not None else None
+    return {"guards": guards} if guards else {}  # type: ignore[dict-item]
+
+
+def _outer_values_of_subgraphs(graph: Graph) -> set[str]:
+    """Names of values that bodies of control flow use directly; these stay plain."""
+    found: set[str] = set()
+
+    def visit(inside: Graph) -> None:
+        for node in inside.nodes:
+            found.update(v.name for v in node.inputs if v is not None)
+            for sub in node.subgraphs.values():
+                visit(sub)
+        found.update(v.name for v in inside.outputs)
+
+    for node in graph.nodes:
+        for sub in node.subgraphs.values():
+            visit(sub)
+    return found

@@ -1,0 +1,90 @@
+"""The plan as plain JSON values, as the runtime reads it.
+
+    {"dims": {name: [low, high or null]},
+     "values": [{"name", "dtype", "shape" (list of expressions, or null), "format", "place" (or null)}],
+     "inputs": [value number], "outputs": [value number],
+     "programs": [text],
+     "constants": [{"value": number, "permute": [..] or null, "reshape": [..] or null, "packing": format}],
+     "storages": [[bytes, offset]], "arena": bytes,
+     "guards": count, "objects": count,
+     "tasks": [{"node", "family", "after": [task], "guard": [byte, value] or null, "operands": [place or null],
+                native: "program": number, "dims": [..], "grid", "work"
+                host:   "op", "attrs", "inputs": [value number or null], "outputs": [value number]}],
+     "output_copies": [[output number, value number]]}
+
+An expression is an int or the text form of `tensor_types.dims`; a place is [region, index, offset] with the regions
+arena (index of a storage), input, output, constant, guard and object. Host tasks have no operands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph_opt.plan.task_graph import Place, Plan, Task
+from tensor_types.dims import Dim
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """The plan as dicts, lists, strings and numbers, in a fixed order."""
+    number = {name: n for n, name in enumerate(plan.values)}
+    return {
+        "dims": {name: list(bounds) for name, bounds in plan.dims.items()},
+        "values": [
+            {
+                "name": v.name,
+                "dtype": v.dtype.name,
+                "shape": None if v.shape is None else [_dim(d) for d in v.shape],
+                "format": str(v.format),
+                "place": _place(plan.places[v.name]) if v.name in plan.places else None,
+            }
+            for v in plan.values.values()
+        ],
+        "inputs": [number[name] for name in plan.inputs],
+        "outputs": [number[name] for name in plan.outputs],
+        "programs": list(plan.programs),
+        "constants": [
+            {
+                "value": number[c.value],
+                "permute": None if c.permute is None else list(c.permute),
+                "reshape": None if c.reshape is None else list(c.reshape),
+                "packing": str(c.packing),
+            }
+            for c in plan.constants
+        ],
+        "storages": [[_dim(s.bytes), _dim(s.offset)] for s in plan.storages],
+        "arena": _dim(plan.arena),
+        "guards": plan.n_guards,
+        "objects": plan.n_objects,
+        "tasks": [_task(t, number) for t in plan.tasks],
+        "output_copies": [[output, number[name]] for output, name in plan.output_copies],
+    }
+
+
+def _task(task: Task, number: dict[str, int]) -> dict[str, Any]:
+    common = {
+        "node": task.node,
+        "family": task.family,
+        "after": list(task.after),
+        "guard": None if task.guard is None else list(task.guard),
+    }
+    if task.program is None:
+        names = [None if o is None or o.value is None else number[o.value] for o in task.operands]
+        inputs = [n for n, o in zip(names, task.operands, strict=True) if o is None or o.role == "in"]
+        outputs = [n for n, o in zip(names, task.operands, strict=True) if o is not None and o.role == "out"]
+        return {**common, "op": task.op, "attrs": dict(task.attrs), "inputs": inputs, "outputs": outputs}
+    return {
+        **common,
+        "program": task.program,
+        "operands": [None if o is None else _place(o.place) for o in task.operands],
+        "dims": [_dim(d) for d in task.dims],
+        "grid": _dim(task.grid),
+        "work": _dim(task.work),
+    }
+
+
+def _place(place: Place) -> list[Any]:
+    return [place.region, place.index, _dim(place.offset)]
+
+
+def _dim(value: Dim) -> int | str:
+    return value if isinstance(value, int) else str(value)

@@ -1,0 +1,83 @@
+"""Which values share one storage: aliases follow their base, and a model output lends its own buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
+from graph_opt.plan.task_graph import PlanInput, ValueInfo
+from tensor_types.dims import Dim, dmax, names, prove_le
+from tensor_types.errors import InvalidModel, UnsupportedOperator
+
+
+@dataclass(frozen=True)
+class Roots:
+    """`of[name]` is (root value, byte offset within it); `objects` are the values that live as object handles."""
+
+    of: Mapping[str, tuple[str, Dim]]
+    objects: frozenset[str]
+    bytes: Mapping[str, Dim]
+    """Bytes of each root that is no object: of itself or of the largest view of it."""
+
+
+def find_roots(model: PlanInput, values: Mapping[str, ValueInfo]) -> Roots:
+    """Resolves alias records and decides which values are object handles.
+
+    A value is a handle if its dtype is one, its size depends on dims that are not known before the run, or its producer
+    says so. UnsupportedOperator if a native task touches such a value.
+    """
+    known = frozenset(model.dims)
+    objects = {
+        v.name
+        for v in values.values()
+        if v.dtype.kind == "handle" or v.shape is None or any(names(d) - known for d in v.shape)
+    }
+    of: dict[str, tuple[str, Dim]] = {}
+    for scheduled in model.records:
+        record = scheduled.record
+        if isinstance(record, HostRecord):
+            objects.update(record.late)
+        elif isinstance(record, AliasRecord):
+            if record.input in objects:
+                # A view of an object is made by the host; the caller has to give a host record for it.
+                raise _late(record.node, record.input)
+            root, offset = of.get(record.input, (record.input, 0))
+            of[record.output] = (root, offset + record.byte_offset)
+    for scheduled in model.records:
+        if isinstance(scheduled.record, KernelRecord):
+            for operand in scheduled.record.operands:
+                if operand.value in objects:
+                    raise _late(scheduled.record.node, str(operand.value))
+    sizes: dict[str, Dim] = {}
+    for name, value in values.items():
+        if name in objects:
+            continue
+        root, offset = of.setdefault(name, (name, 0))
+        end = offset + value.bytes
+        held = sizes.get(root, 0)
+        sizes[root] = held if prove_le(end, held, model.dims) else dmax(held, end)
+    return Roots(of, frozenset(objects), sizes)
+
+
+def _late(node: str, value: str) -> UnsupportedOperator:
+    return UnsupportedOperator(
+        "a native kernel cannot take a tensor whose size only the run decides",
+        where={"node": node, "tensor": value},
+        remedy="lower the node for the AI CPU",
+    )
+
+
+def output_roots(outputs: Sequence[str], values: Mapping[str, ValueInfo], roots: Roots) -> dict[str, int]:
+    """The outputs whose buffer is the storage of their root: root name -> output number."""
+    taken: dict[str, int] = {}
+    for number, name in enumerate(outputs):
+        if name not in values:
+            raise InvalidModel("an output has no value", where={"tensor": name})
+        if name in roots.objects:
+            continue
+        root, offset = roots.of[name]
+        fits = offset == 0 and roots.bytes[root] == values[name].bytes
+        if fits and values[root].kind not in ("input", "constant") and root not in taken and values[name].format.is_plain:
+            taken[root] = number
+    return taken

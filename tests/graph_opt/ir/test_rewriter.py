@@ -1,0 +1,259 @@
+"""The rewriter: uses, public names, origins, outlining; text before and text after."""
+
+import numpy as np
+import pytest
+
+from graph_opt.ir.core import Graph, Node
+from graph_opt.ir.rewriter import Rewriter, combine
+from graph_opt.ir.text import parse, to_text
+from graph_opt.ir.verifier import verify
+
+
+def node(graph: Graph, name: str) -> Node:
+    return graph.values[name].producer
+
+
+def check(graph: Graph, expected: str) -> None:
+    verify(graph)
+    assert to_text(graph) == expected
+
+
+def test_replace_takes_over_uses_name_and_origins_of_an_output() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y) {
+      %a: f32[n] = Exp(%x)
+      %y: f32[n] = Neg(%a)
+      origin "a" = same %a
+      origin "y" = same %y
+    }""")
+    rewriter = Rewriter(graph)
+    new = rewriter.insert("Abs", [graph.values["x"]], before=node(graph, "y"), name="abs")
+    rewriter.replace(graph.values["y"], new.output, "same")
+    assert rewriter.erase_dead()
+    check(
+        graph,
+        """graph g(%x: f32[n]) -> (%y) {
+  %y: f32[n] = Abs(%x) @abs
+  origin "a" = dead
+  origin "y" = same %y
+}
+""",
+    )
+
+
+def test_an_output_replaced_by_an_input_becomes_an_identity() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y, %y) {
+      %y: f32[n] = Dropout(%x)
+      origin "y" = same %y
+    }""")
+    rewriter = Rewriter(graph)
+    rewriter.replace(graph.values["y"], graph.values["x"])
+    rewriter.erase_dead()
+    check(
+        graph,
+        """graph g(%x: f32[n]) -> (%y, %y) {
+  %y: f32[n] = Identity(%x)
+  origin "y" = same %x
+}
+""",
+    )
+
+
+def test_two_outputs_that_become_one_value_keep_both_names() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%a, %b) {
+      %a: f32[n] = Exp(%x)
+      %b: f32[n] = Exp(%x)
+    }""")
+    rewriter = Rewriter(graph)
+    rewriter.replace(graph.values["b"], graph.values["a"])
+    rewriter.erase_dead()
+    check(
+        graph,
+        """graph g(%x: f32[n]) -> (%a, %b) {
+  %a: f32[n] = Exp(%x)
+  %b: f32[n] = Identity(%a)
+}
+""",
+    )
+
+
+def test_a_value_can_be_replaced_by_a_function_of_itself() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y) {
+      %a: f32[n] = Exp(%x)
+      %y: f32[n] = Neg(%a)
+    }""")
+    rewriter = Rewriter(graph)
+    cast = rewriter.insert("Relayout", [graph.values["a"]], before=node(graph, "y"))
+    rewriter.replace(graph.values["a"], cast.output)
+    check(
+        graph,
+        """graph g(%x: f32[n]) -> (%y) {
+  %a: f32[n] = Exp(%x)
+  %relayout: f32[n] = Relayout(%a)
+  %y: f32[n] = Neg(%relayout)
+}
+""",
+    )
+
+
+def test_an_output_keeps_its_dtype() -> None:
+    graph = parse("graph g(%x: f32[n], %i: i64[n]) -> (%y) {\n %y: f32[n] = Exp(%x)\n}")
+    with pytest.raises(ValueError, match="y is f32 and cannot become i64"):
+        Rewriter(graph).replace(graph.values["y"], graph.values["i"])
+
+
+def test_relations_combine_to_the_weaker() -> None:
+    assert combine("same", "same") == "same"
+    assert combine("same", "cast") == "cast"
+    assert combine("cast", "same") == "cast"
+    assert combine("scale", "interior") == "interior"
+    assert combine("folded", "same") == "folded"
+
+
+def test_folding_says_folded_and_survives_the_loss_of_the_constant() -> None:
+    graph = parse("""graph g(%x: f32[2]) -> (%y) {
+      const %c: f32[2] = dense [1.0, 2.0]
+      %e: f32[2] = Exp(%c)
+      %y: f32[2] = Add(%x, %e)
+      origin "e" = same %e
+      origin "c" = same %c
+    }""")
+    rewriter = Rewriter(graph)
+    rewriter.replace(graph.values["e"], rewriter.constant(np.exp(np.float32([1, 2])), "e"), "folded")
+    rewriter.erase_dead()
+    verify(graph)
+    assert (graph.origins["e"].relation, graph.origins["e"].value) == ("folded", "e.1")
+    assert graph.origins["c"].relation == "dead"
+    rewriter.replace(graph.values["y"], graph.values["x"])
+    rewriter.erase_dead()
+    verify(graph)
+    assert (graph.origins["e"].relation, graph.origins["e"].value) == ("folded", None)
+
+
+CHAIN = """graph g(%x: f32[n, 3]) -> (%y, %side) {
+  const %w: f32[3, 4] = random seed 1 scale 1.0
+  const %half: f32[] = splat 0.5
+  %m: f32[n, 4] = MatMul(%x, %w) @mm
+  %side: f32[n, 4] = Exp(%x2) @exp
+  %h: f32[n, 4] = Mul(%m, %half) @mul
+  %y: f32[n, 4] = Relu(%h) @relu
+  origin "m" = same %m
+  origin "h0" = cast %h
+  origin "y" = same %y
+  origin "half" = same %half
+}
+""".replace("%x: f32[n, 3]", "%x: f32[n, 3], %x2: f32[n, 4]")
+
+
+def test_fuse_outlines_and_inline_undoes_it() -> None:
+    graph = parse(CHAIN)
+    rewriter = Rewriter(graph)
+    fused = rewriter.fuse([node(graph, "y"), node(graph, "m"), node(graph, "h")], "matmul", {"k": 3}, name="mm")
+    check(
+        graph,
+        """graph g(%x: f32[n, 3], %x2: f32[n, 4]) -> (%y, %side) {
+  const %w: f32[3, 4] = random seed 1 scale 1.0
+  %side: f32[n, 4] = Exp(%x2) @exp
+  %y: f32[n, 4] = Fused(%x, %w) {family="matmul", k=3} @mm
+    body = graph matmul(%x: f32[n, 3], %w: f32[3, 4]) -> (%y) {
+      const %half: f32[] = splat 0.5
+      %m: f32[n, 4] = MatMul(%x, %w) @mm
+      %h: f32[n, 4] = Mul(%m, %half) @mul
+      %y: f32[n, 4] = Relu(%h) @relu
+      origin "m" = same %m
+      origin "h0" = cast %h
+      origin "y" = same %y
+      origin "half" = same %half
+    }
+  origin "m" = interior %y
+  origin "h0" = interior %y
+  origin "y" = same %y
+  origin "half" = interior %y
+}
+""",
+    )
+    assert to_text(parse(to_text(graph))) == to_text(graph)
+    assert fused.subgraphs["body"].inputs[1].data is graph.values["w"].data
+    rewriter.inline(fused)
+    verify(graph)
+    restored = parse(CHAIN)
+    assert sorted(map(str, graph.nodes)) == sorted(map(str, restored.nodes))
+    assert graph.origins == restored.origins
+
+
+def test_fusing_a_fused_node_again_leaves_one_level() -> None:
+    graph = parse(CHAIN)
+    rewriter = Rewriter(graph)
+    first = rewriter.fuse([node(graph, "m"), node(graph, "h")], "matmul")
+    assert graph.origins["m"].value == "h"
+    second = rewriter.fuse([first, node(graph, "y")], "matmul")
+    verify(graph)
+    assert [n.op for n in second.subgraphs["body"].nodes] == ["MatMul", "Mul", "Relu"]
+    assert (graph.origins["m"].relation, graph.origins["m"].value) == ("interior", "y")
+
+
+def test_interior_values_that_others_read_become_outputs() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y, %z) {
+      %a: f32[n] = Exp(%x)
+      %z: f32[n] = Neg(%a)
+      %y: f32[n] = Relu(%a)
+    }""")
+    fused = Rewriter(graph).fuse([node(graph, "a"), node(graph, "y")], "region")
+    verify(graph)
+    assert [v.name for v in fused.outputs] == ["a", "y"]
+    assert [n.op for n in graph.nodes] == ["Fused", "Neg"]
+
+
+def test_a_set_that_is_not_convex_is_refused_and_nothing_changes() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y) {
+      %a: f32[n] = Exp(%x)
+      %b: f32[n] = Neg(%a)
+      %y: f32[n] = Add(%a, %b)
+    }""")
+    before = to_text(graph)
+    with pytest.raises(ValueError, match="not convex"):
+        Rewriter(graph).fuse([node(graph, "a"), node(graph, "y")], "region")
+    check(graph, before)
+
+
+def test_erasing_a_branch_releases_what_its_bodies_read() -> None:
+    graph = parse("""graph g(%c: bool[], %x: f32[n]) -> (%z) {
+      %a: f32[n] = Exp(%x)
+      %y: f32[n] = If(%c)
+        then_branch = graph t() -> (%t) {
+          %t: f32[n] = Neg(%a)
+        }
+        else_branch = graph e() -> (%e) {
+          %e: f32[n] = Abs(%a)
+        }
+      %z: f32[n] = Relu(%x)
+    }""")
+    rewriter = Rewriter(graph)
+    rewriter.erase_dead()
+    check(graph, "graph g(%c: bool[], %x: f32[n]) -> (%z) {\n  %z: f32[n] = Relu(%x)\n}\n")
+
+
+def test_replace_reaches_into_subgraphs() -> None:
+    graph = parse("""graph g(%c: bool[], %x: f32[n]) -> (%y) {
+      %a: f32[n] = Exp(%x)
+      %y: f32[n] = If(%c)
+        then_branch = graph t() -> (%t) {
+          %t: f32[n] = Neg(%a)
+        }
+        else_branch = graph e() -> (%a) {
+        }
+    }""")
+    rewriter = Rewriter(graph)
+    rewriter.replace(graph.values["a"], graph.values["x"])
+    rewriter.erase_dead()
+    check(
+        graph,
+        """graph g(%c: bool[], %x: f32[n]) -> (%y) {
+  %y: f32[n] = If(%c)
+    then_branch = graph t() -> (%t) {
+      %t: f32[n] = Neg(%x)
+    }
+    else_branch = graph e() -> (%x) {
+    }
+}
+""",
+    )

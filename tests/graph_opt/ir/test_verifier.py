@@ -1,0 +1,107 @@
+"""The verifier finds each kind of broken invariant."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from graph_opt.ir.core import Graph, Origin
+from graph_opt.ir.text import parse
+from graph_opt.ir.verifier import InvalidGraph, verify
+
+TEXT = """graph g(%x: f32[n, 3]) -> (%y) {
+  const %w: f32[3, 4] = random seed 1 scale 1.0
+  %m: f32[n, 4] = MatMul(%x, %w) @mm
+  %s: i64[2] <n, 4> = Shape(%m)
+  %y: f32[n, 4] = Relu(%m) @relu
+  origin "m" = same %m
+}"""
+
+
+def test_a_sound_graph_passes() -> None:
+    verify(parse(TEXT))
+
+
+def _swap(graph: Graph) -> None:
+    graph.nodes.reverse()
+
+
+def _lost_use(graph: Graph) -> None:
+    graph.values["m"].uses.pop()
+
+
+def _ghost_use(graph: Graph) -> None:
+    graph.values["w"].uses.append((graph.nodes[1], 0))
+
+
+def _renamed(graph: Graph) -> None:
+    graph.values["m"].name = "other"
+
+
+def _producer(graph: Graph) -> None:
+    graph.values["y"].producer = graph.nodes[0]
+
+
+def _origin(graph: Graph) -> None:
+    graph.origins["m"] = Origin("same", "nowhere")
+
+
+def _no_state(graph: Graph) -> None:
+    graph.origins["m"] = Origin("interior", None)
+
+
+def _constant_shape(graph: Graph) -> None:
+    graph.values["w"].data = np.zeros((4, 3), np.float32)
+
+
+def _constant_dtype(graph: Graph) -> None:
+    graph.values["w"].data = np.zeros((3, 4), np.float64)
+
+
+def _content(graph: Graph) -> None:
+    graph.values["s"].content = (1, 2, 3)
+
+
+def _arity(graph: Graph) -> None:
+    graph.nodes[0].set_input(1, None)
+
+
+def _orphan(graph: Graph) -> None:
+    graph.add_value("z", graph.values["x"].dtype, ())
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_swap, "before it is made"),
+        (_lost_use, "uses but lists"),
+        (_ghost_use, "that is not there"),
+        (_renamed, "is registered as m"),
+        (_producer, "but its producer is"),
+        (_origin, "does not exist"),
+        (_no_state, "but of no value"),
+        (_constant_shape, r"holds data of shape \(4, 3\)"),
+        (_constant_dtype, "holds data of dtype float64"),
+        (_content, "content of 3 elements"),
+        (_arity, "lacks its input B"),
+        (_orphan, "nor made by a node"),
+    ],
+)
+def test_damage_is_found(damage: Callable[[Graph], None], message: str) -> None:
+    graph = parse(TEXT)
+    damage(graph)
+    with pytest.raises(InvalidGraph, match=message):
+        verify(graph)
+
+
+def test_a_fused_body_must_agree_with_its_node() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y) {
+      %y: f32[n] = Fused(%x) {family="region"}
+        body = graph region(%x: f32[n]) -> (%y) {
+          %y: f32[n] = Exp(%x)
+        }
+    }""")
+    verify(graph)
+    graph.nodes[0].subgraphs["body"].inputs[0].shape = (4,)
+    with pytest.raises(InvalidGraph, match="in its body"):
+        verify(graph)

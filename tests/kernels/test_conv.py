@@ -1,0 +1,120 @@
+"""Convolutions against onnxruntime: geometry, formats, groups, epilogues, run-time sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codegen.kernels.conv import lower_conv
+from tensor_types.dims import Dim, dim, floordiv
+from tests.kernels.lowered import Case, check, reference
+
+rng = np.random.default_rng(0)
+
+
+def f32(*shape: int) -> np.ndarray:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def conv_case(x: tuple[int, ...], w: tuple[int, ...], bias: bool = True, tail: bool = False, last: bool = True,
+              symbolic: bool = False, out_last: bool | None = None, **attrs: Any) -> Case:  # fmt: skip
+    """A convolution, with `tail` followed by a clip, a residual and a per-channel scale."""
+    arrays = {"x": f32(*x), "w": f32(*w) / np.float32(np.sqrt(np.prod(w[1:]))), "b": f32(w[0])}
+    ops: list[Any] = [("Conv", ["x", "w", "b"] if bias else ["x", "w"], ["c"], attrs)]
+    if not bias:
+        del arrays["b"]
+    result = "c"
+    shape = reference(ops, arrays, ["c"])["c"].shape
+    if tail:
+        arrays |= {"lo": np.float32(-0.5), "hi": np.float32(1.5), "r": f32(*shape), "s": f32(w[0], *(1 for _ in x[2:]))}
+        arrays = {k: np.asarray(v) for k, v in arrays.items()}
+        ops += [("Clip", ["c", "lo", "hi"], ["k"], {}), ("Add", ["k", "r"], ["t"], {}), ("Mul", ["t", "s"], ["y"], {})]
+        result = "y"
+    names: dict[str, tuple[int | str | Dim, ...]] = {}
+    dims: dict[str, int] = {}
+    if symbolic:
+        dims = {"n": x[0], **{f"s{i}": d for i, d in enumerate(x[2:])}}
+        names["x"] = ("n", x[1], *(f"s{i}" for i in range(len(x) - 2)))
+        out: list[int | str | Dim] = ["n", w[0]]
+        rank = len(x) - 2
+        pads, strides, dilations = (attrs.get(k, d) for k, d in
+                                    (("pads", [0] * 2 * rank), ("strides", [1] * rank), ("dilations", [1] * rank)))  # fmt: skip
+        for i in range(rank):
+            reach = (w[2 + i] - 1) * dilations[i] + 1
+            out.append(floordiv(dim(f"s{i}") + (pads[i] + pads[rank + i] - reach), strides[i]) + 1)
+        names |= {k: tuple(out) for k in ("c", "k", "t", "y", "r")}
+    formats = (["x", "r"] if last else []) + (["c", "k", "t", "y"] if (last if out_last is None else out_last) else [])
+    if not last and out_last:
+        formats += ["r"]
+    constants = [k for k in ("w", "b", "lo", "hi", "s") if k in arrays]
+    return Case("conv", ops, arrays, [result], constants, names, formats, dims)
+
+
+GEOMETRIES = [
+    ((1, 3, 15, 17), (16, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 3, 23, 20), (33, 3, 7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
+    ((1, 8, 9, 9), (24, 8, 3, 3), {"pads": [0, 1, 2, 1], "strides": [2, 1]}),
+    ((1, 20, 7, 5), (70, 20, 1, 1), {}),
+    ((3, 32, 14, 14), (64, 32, 1, 1), {"strides": [2, 2]}),
+    ((1, 17, 10, 12), (5, 17, 3, 5), {"dilations": [2, 1], "pads": [2, 2, 2, 2]}),
+    ((1, 6, 5, 5), (8, 6, 5, 5), {}),
+    ((1, 4, 1, 1), (4, 4, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 130, 13, 13), (150, 130, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    ((1, 12, 11, 11), (6, 12, 4, 4), {"auto_pad": "SAME_LOWER"}),
+    ((2, 5, 40), (7, 5, 3), {"pads": [1, 1], "strides": [2]}),
+    ((1, 3, 5, 6, 7), (4, 3, 3, 2, 3), {"pads": [1, 0, 1, 1, 1, 1]}),
+    ((1, 8, 6, 6), (12, 4, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
+    ((1, 24, 6, 6), (48, 4, 1, 1), {"group": 6}),
+    ((1, 4, 6, 6), (8, 1, 3, 3), {"group": 4}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES, ids=str)
+@pytest.mark.parametrize("tail", [False, True])
+def test_geometries(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], tail: bool) -> None:
+    check(conv_case(x, w, bias=not tail, tail=tail, **attrs), lower_conv, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:7] + GEOMETRIES[10:14], ids=str)
+def test_plain_formats(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    check(conv_case(x, w, last=False, tail=True, **attrs), lower_conv, 1e-4, 1e-5)
+    check(conv_case(x, w, last=False, out_last=True, tail=True, **attrs), lower_conv, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:8] + GEOMETRIES[10:14], ids=str)
+@pytest.mark.parametrize("last", [True, False])
+def test_run_time_sizes(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], last: bool) -> None:
+    check(conv_case(x, w, tail=True, symbolic=True, last=last, **attrs), lower_conv, 1e-4, 1e-5)
+
+
+DEPTHWISE = [
+    ((1, 32, 14, 14), 3, {"pads": [1, 1, 1, 1]}),
+    ((2, 96, 15, 9), 3, {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    ((1, 960, 7, 7), 5, {"pads": [2, 2, 2, 2]}),
+    ((1, 7, 5, 6), 3, {"pads": [0, 1, 1, 0]}),
+    ((1, 17, 9, 9), 3, {"dilations": [2, 2], "pads": [2, 2, 2, 2]}),
+    ((1, 20, 12, 12), 7, {"pads": [3, 3, 3, 3]}),
+    ((1, 16, 2, 1), 5, {"pads": [2, 2, 2, 2]}),
+    ((1, 130, 40, 33), 3, {"pads": [1, 1, 1, 1]}),
+]
+
+
+@pytest.mark.parametrize(("x", "k", "attrs"), DEPTHWISE, ids=str)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_depthwise(x: tuple[int, ...], k: int, attrs: dict[str, Any], symbolic: bool) -> None:
+    for tail in (False, True):
+        case = conv_case(x, (x[1], 1, k, k), tail=tail, bias=tail, symbolic=symbolic, group=x[1], **attrs)
+        check(case, lower_conv, 1e-4, 1e-5)
+
+
+def test_depthwise_over_time() -> None:
+    check(conv_case((2, 24, 50), (24, 1, 5), group=24, pads=[2, 2], tail=True), lower_conv, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_other_float_types(dtype: type) -> None:
+    case = conv_case((1, 8, 9, 9), (12, 8, 3, 3), pads=[1, 1, 1, 1])
+    case.arrays, case.wide = {k: v.astype(dtype) for k, v in case.arrays.items()}, True
+    check(case, lower_conv, 2e-3, 2e-3)
