@@ -20,6 +20,7 @@ from codegen.llvm.lower import scratch_bytes, symbol_name
 from codegen.tile.ir import Param, Program
 from codegen.targets import target
 from codegen.tile.text import parse_program, program_to_text
+from codegen.tile.verifier import verify
 from tensor_types.dims import Dim, parse, product
 from tensor_types.errors import InvalidModel
 

@@ -189,6 +189,10 @@ def floordiv(a: Dim, b: Dim) -> Dim:
             rest, b = _split(rest, common)[0], b // common
         if b == 1:
             return whole + rest
+        nested = _shifted_floordiv(rest)
+        if nested is not None:
+            # floor((floor(x/a) + c) / b) is floor((x + a*c) / (a*b))
+            return whole + floordiv(nested[0] + nested[1] * nested[2], nested[1] * b)
         if isinstance(rest, Expr) and rest.is_name:
             inner = rest.terms[0][0][0]
             if inner.kind == "floordiv" and isinstance(inner.args[1], int):
@@ -202,6 +206,22 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         return 1
     ratio = _exact_ratio(a, b)
     return ratio if ratio is not None else _atom("floordiv", a, b)
+
+
+def _shifted_floordiv(value: Dim) -> tuple[Dim, int, int] | None:
+    """(x, a, c) when the value is x//a + c with a positive int a."""
+    found: Atom | None = None
+    constant = 0
+    for monomial, factor in _terms(value):
+        if not monomial:
+            constant = factor
+        elif found is None and factor == 1 and len(monomial) == 1 and monomial[0].kind == "floordiv":
+            found = monomial[0]
+        else:
+            return None
+    if found is None or not isinstance(found.args[1], int):
+        return None
+    return found.args[0], found.args[1], constant
 
 
 def _exact_ratio(a: Dim, b: Expr) -> Dim | None:
@@ -259,9 +279,22 @@ def _extremum(kind: str, values: tuple[Dim, ...]) -> Dim:
         base = value - constant
         groups[base] = pick(groups[base], constant) if base in groups else constant
     kept = [base + constant for base, constant in groups.items()]
+    kept = _absorbed(kind, kept)
     if len(kept) == 1:
         return kept[0]
     return _atom(kind, *sorted(kept, key=lambda v: (isinstance(v, Expr), str(v))))
+
+
+def _absorbed(kind: str, values: list[Dim]) -> list[Dim]:
+    """Absorption: max(min(a, b), b) is b, and min(max(a, b), b) is b."""
+    other = "max" if kind == "min" else "min"
+
+    def idle(value: Dim) -> bool:
+        if not (isinstance(value, Expr) and value.is_name and value.terms[0][0][0].kind == other):
+            return False
+        return any(arg in values for arg in value.terms[0][0][0].args)
+
+    return [v for v in values if not idle(v)] or values
 
 
 def dmin(*values: Dim) -> Dim:
@@ -529,7 +562,10 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int, steps: list[int
                 return _nonneg(value * divisor, ranges, depth - 1, steps)
             exact = _atom("floordiv", *atom.args) * factor
             return _nonneg(
-                value - exact + (atom.args[0] - mod(atom.args[0], divisor)) * (factor // divisor), ranges, depth - 1, steps
+                value - exact + (atom.args[0] - mod(atom.args[0], divisor)) * (factor // divisor),
+                ranges,
+                depth - 1,
+                steps,
             )
     # The extreme of a linear expression lies at an end of a dim's range; innermost dims (ranges over others) first.
     inside = {n for m, _ in value.terms for a in m if a.kind != "dim" for n in names(Expr((((a,), 1),)))}

@@ -5,7 +5,8 @@ Takes an op name, attributes and arrays, gives arrays; ONNX semantics of the new
 
 from acl_runtime.aicpu import (
     elementwise,
+    shape_ops,
 )
 from acl_runtime.aicpu.registry import evaluate, has_implementation, implementation, implemented_ops
 
-__all__ = ["elementwise", "evaluate", "has_implementation", "implementation", "implemented_ops"]
+__all__ = ["elementwise", "shape_ops", "evaluate", "has_implementation", "implementation", "implemented_ops"]

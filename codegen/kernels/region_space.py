@@ -6,7 +6,7 @@ merged, so that most kernels see one to three axes whatever the rank, and equal 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from codegen.kernels.region_task import KernelTask
 from codegen.tile.ir import View
@@ -24,13 +24,16 @@ class Space:
     """Axis groups of a result and views of values over them.
 
     `values` are all values that will be viewed. Physical axes in `apart` are not merged with others; with `merge=False`
-    no axes are.
+    no axes are. Axes of different `kinds` (one per logical axis) do not merge. `logical` gives, for values that do not
+    broadcast from the right, the logical axis of the space behind each of their axes.
     """
 
     def __init__(
         self, task: KernelTask, shape: Sequence[Dim], format_: Format, values: Sequence[Value],
-        apart: Sequence[int] = (), merge: bool = True,
+        apart: Sequence[int] = (), merge: bool = True, kinds: Sequence[int] | None = None,
+        logical: Mapping[str, Sequence[int]] | None = None,
     ) -> None:  # fmt: skip
+        self._logical = logical or {}
         self.task = task
         self.rank = len(shape)
         self._order = order(format_, self.rank)
@@ -41,7 +44,8 @@ class Space:
         for k in axes:
             if merge and groups and k not in apart and groups[-1][-1] not in apart:
                 before = groups[-1][-1]
-                if all(_one_run(p, before, k) for p in places):
+                alike = kinds is None or kinds[self._order[before]] == kinds[self._order[k]]
+                if alike and all(_one_run(p, before, k) for p in places):
                     groups[-1].append(k)
                     continue
             groups.append([k])
@@ -56,11 +60,8 @@ class Space:
         assert value.shape is not None
         position = {logical: k for k, logical in enumerate(self._order)}
         shift = self.rank - len(value.shape)
-        result = []
-        for logical in order(value.format, len(value.shape)):
-            if value.shape[logical] != 1:
-                result.append(position[logical + shift])
-        return result
+        mine = self._logical.get(value.name, range(shift, self.rank))
+        return [position[mine[a]] for a in order(value.format, len(value.shape)) if value.shape[a] != 1]
 
     def view(self, value: Value, index: Sequence[Dim], extents: Sequence[Dim], role: str = "in") -> View:
         """The value at `index` (one expression per group) for a block of these extents."""

@@ -11,6 +11,7 @@ from codegen.targets.target import Engine, Memory, Target
 from tensor_types.dtypes import DTYPES
 
 _SCRATCH = Memory(16 << 20, 1)
+_COMPUTED = ("float", "int", "uint", "bool")
 _SCOPES = {scope: _SCRATCH for scope in ("UB", "L1", "L0A", "L0B", "L0C")}
 
 
@@ -22,7 +23,7 @@ def _host(
         kind="host",
         memories=_SCOPES,
         cube=Engine(cube),
-        vector=Engine({t.name: 2 * vector_bytes // t.bytes for t in DTYPES.values() if t.kind not in ("handle", "complex")}),
+        vector=Engine({t.name: 2 * vector_bytes // t.bytes for t in DTYPES.values() if t.kind in _COMPUTED}),
         cube_cores=1,
         vector_cores=1,
         clock_mhz=2500,

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from codegen.tile.ir import Dim
-from tensor_types.dims import OPERATIONS, Atom, Expr, Range, dim, floordiv, mod, names, prove_le, substitute
+from tensor_types.dims import OPERATIONS, Atom, Dim, Expr, Range, dim, floordiv, mod, names, prove_le, substitute
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,7 @@ def _closer(
     return prove_le(rest - substitute(other, renamed) + 1, step, merged)
 
 
-def _taken_apart(
-    accesses: list[Access], grid: list[tuple[str, Dim]]
-) -> tuple[list[Access], list[tuple[str, Dim]]]:
+def _taken_apart(accesses: list[Access], grid: list[tuple[str, Dim]]) -> tuple[list[Access], list[tuple[str, Dim]]]:
     """The accesses with every g//n and g%n replaced by new grid variables g..q and g..r, as long as there are any."""
     done: list[tuple[str, Dim]] = []
     while grid:

@@ -9,7 +9,7 @@ TSCATTER without `reduce`, whose indices the program's author answers for).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -94,9 +94,7 @@ def _parameters(program: Program, tensors: Mapping[str, np.ndarray], dims: Mappi
             memory[param.name] = _Memory(data, param.dtype, None)
             continue
         defined = None if param.role == "inout" else np.zeros(shape, bool)
-        memory[param.name] = _Memory(
-            data, param.dtype, defined, np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        )
+        memory[param.name] = _Memory(data, param.dtype, defined, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
     return memory
 
 

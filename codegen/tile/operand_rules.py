@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.tile.instructions import INSTRUCTIONS
-from codegen.tile.ir import Dim, Imm, Instr, View, linear_index
+from codegen.tile.ir import Imm, Instr, View, linear_index
+from tensor_types.dims import Dim
 from tensor_types.dtypes import BOOL, F32, I32, DType
 
 FLOAT, INTEGER, NUMBER, BITS, ANY = "float", "integer", "number", "bits", "any"
@@ -102,8 +103,8 @@ class Rules:
             return "mode is one of eq ne lt le gt ge"
         if instr.op == "TCVT" and (wrong := self._flags(instr, "round", "sat")):
             return wrong
-        if not views:
-            return "needs a view among its sources"
+        if not views and instr.op in _GIVES_BOOL:
+            return "needs a view among its sources: immediates have no dtype of their own"
         common = self.dtype(values[0].base) if values else dst
         for view in values:
             if self.dtype(view.base) != common:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import erf
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from codegen.tile.ir import AttrValue
 from tensor_types.dtypes import BOOL, F32, F64, DType
 
-Array = np.ndarray
-Attrs = Mapping[str, AttrValue]
+Array: TypeAlias = np.ndarray
+Attrs: TypeAlias = Mapping[str, AttrValue]
+Function: TypeAlias = Callable[..., Any]
 
 _erf = np.frompyfunc(erf, 1, 1)
 
@@ -26,26 +28,18 @@ def _wide(a: Array) -> Array:
     return a if a.dtype.kind in "biu" or a.dtype in (np.float32, np.float64) else a.astype(np.float32)
 
 
-def _in_f64(function: Callable[..., Array]) -> Callable[..., Array]:
+def _in_f64(function: Function) -> Function:
     return lambda *args: function(*(a.astype(np.float64) for a in args))
 
 
 def _truncating_divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
-        return a / b
+        return np.asarray(a / b)
     safe = np.where(b == 0, np.ones_like(b), b)
     quotient = a // safe
     # numpy floors; one more where the exact quotient is negative and not whole.
     quotient = quotient + ((a - quotient * safe != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)
     return np.where(b == 0, np.zeros_like(a), quotient)
-
-
-def _floor_remainder(a: Array, b: Array) -> Array:
-    return np.mod(a, b)
-
-
-def _truncated_remainder(a: Array, b: Array) -> Array:
-    return np.fmod(a, b)
 
 
 def _shift(a: Array, b: Array, left: bool) -> Array:
@@ -59,14 +53,10 @@ def _shift(a: Array, b: Array, left: bool) -> Array:
 
 
 def _sigmoid(a: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-a))
+    return np.asarray(1.0 / (1.0 + np.exp(-a)))
 
 
-def _sign(a: Array) -> Array:
-    return np.sign(a)
-
-
-ELEMENTWISE: dict[str, Callable[..., Array]] = {
+ELEMENTWISE: dict[str, Function] = {
     "TABS": np.abs,
     "TNEG": np.negative,
     "TEXP": _in_f64(np.exp),
@@ -85,7 +75,7 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "TCEIL": np.ceil,
     "TROUND": np.rint,
     "TTRUNC": np.trunc,
-    "TSIGN": _sign,
+    "TSIGN": np.sign,
     "TNOT": np.invert,
     "TISNAN": np.isnan,
     "TISINF": np.isinf,
@@ -93,8 +83,8 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "TSUB": np.subtract,
     "TMUL": np.multiply,
     "TDIV": _truncating_divide,
-    "TREM": _floor_remainder,
-    "TFMOD": _truncated_remainder,
+    "TREM": np.mod,
+    "TFMOD": np.fmod,
     "TMAX": np.maximum,
     "TMIN": np.minimum,
     "TPOW": _in_f64(np.power),
@@ -107,7 +97,7 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "TFMA": lambda a, b, c: a * b + c,
 }
 
-COMPARE: dict[str, Callable[..., Array]] = {
+COMPARE: dict[str, Function] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -164,10 +154,10 @@ def _holds(a: Array, value: int) -> bool:
 
 
 def _above(a: Array, value: int) -> Array:
-    return a > value if a.dtype.kind != "b" else np.zeros(a.shape, bool)
+    return np.asarray(a > value) if a.dtype.kind != "b" else np.zeros(a.shape, bool)
 
 
-def _least(a: Array, sign: int) -> Array:
+def _least(a: Array, sign: int) -> Any:
     """The neutral element of maximum (sign 1) or minimum (-1) of an array's dtype."""
     if a.dtype.kind == "f":
         return a.dtype.type(-sign * np.inf)
@@ -177,7 +167,9 @@ def _least(a: Array, sign: int) -> Array:
 
 def reduce(op: str, src: Array, attrs: Attrs, dtype: DType, held: Array | None) -> Array:
     """The reduction over `axes`, which keep extent 1; `held` is what dst holds if the instruction accumulates."""
-    axes = tuple(attrs["axes"])  # type: ignore[arg-type]
+    axes = attrs["axes"]
+    assert isinstance(axes, tuple)
+    fold: np.ufunc
     with np.errstate(all="ignore"):
         a = _wide(src)
         if op in ("TROWARGMAX", "TROWARGMIN"):
@@ -211,14 +203,15 @@ def _argument(a: Array, axis: int, sign: int, last: bool) -> Array:
     best = (np.fmax if sign > 0 else np.fmin).reduce(a, axis=axis, keepdims=True)
     hit = a == best
     if not last:
-        return np.argmax(hit, axis=axis, keepdims=True)
+        return np.asarray(np.argmax(hit, axis=axis, keepdims=True))
     place = a.shape[axis] - 1 - np.argmax(np.flip(hit, axis), axis=axis, keepdims=True)
     return np.where(hit.any(axis=axis, keepdims=True), place, 0)
 
 
 def scan(src: Array, attrs: Attrs, dtype: DType) -> Array:
     """TCUMSUM: the running sum along `axis`."""
-    axis = int(attrs["axis"])  # type: ignore[arg-type]
+    axis = attrs["axis"]
+    assert isinstance(axis, int)
     with np.errstate(all="ignore"):
         a = _wide(src)
         a = a.astype(np.float64) if a.dtype.kind == "f" else a

@@ -290,7 +290,9 @@ class _Verifier:
         base = self.bases[view.base]
         if isinstance(base, Param):
             if base.role in ("out", "workspace"):
-                self.require(view.base in self.written, f"{base.role} parameter {base.name} is read before it is written")
+                self.require(
+                    view.base in self.written, f"{base.role} parameter {base.name} is read before it is written"
+                )
             if base.role != "in":
                 self.access(view, False)
 

@@ -55,8 +55,9 @@ def find_roots(model: PlanInput, values: Mapping[str, ValueInfo]) -> Roots:
             continue
         root, offset = of.setdefault(name, (name, 0))
         end = offset + value.bytes
-        held = sizes.get(root, 0)
-        sizes[root] = held if prove_le(end, held, model.dims) else dmax(held, end)
+        held = sizes.get(root)
+        # Most views are the whole of their base; a maximum would only hide that.
+        sizes[root] = end if held is None or prove_le(held, end, model.dims) else dmax(held, end)
     return Roots(of, frozenset(objects), sizes)
 
 

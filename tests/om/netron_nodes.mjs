@@ -13,10 +13,15 @@ globalThis.window = { addEventListener() {} };
 const base = await load('base.js');
 const view = await load('view.js');
 const host = {
-    require: (id) => load(`${id.replace(/^\.\//, '')}.js`), request: resource, asset: resource, exception: fail, event() {}
+    require: (id) => load(`${id.replace(/^\.\//, '')}.js`),
+    request: resource,
+    asset: resource,
+    exception: fail,
+    event() {}
 };
 const stream = new base.BinaryStream(new Uint8Array(readFileSync(file)));
-const context = { ...host, identifier: basename(file), stream, entries: new Map([[basename(file), stream]]), error: fail };
+const identifier = basename(file);
+const context = { ...host, identifier, stream, entries: new Map([[identifier, stream]]), error: fail };
 const model = await new view.ModelFactoryService(host).open(context);
 
 const value = (v) => ({

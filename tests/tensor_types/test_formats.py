@@ -1,4 +1,4 @@
-"""Formats are invertible maps; FRACTAL_NZ, NC1HWC0 and packed panels agree with their definitions element by element."""
+"""Formats are invertible maps; FRACTAL_NZ, NC1HWC0 and packed panels place elements as defined."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_no_steps_is_plain() -> None:
     assert parse_format("") == parse_format("plain") == PLAIN
 
 
-@pytest.mark.parametrize("text", ["perm(0,2)", "perm(0,0)", "split(1)", "split(0,0)", "pad(0,1)", "nchw", "perm()", "perm(,)"])
+@pytest.mark.parametrize(
+    "text", ["perm(0,2)", "perm(0,0)", "split(1)", "split(0,0)", "pad(0,1)", "nchw", "perm()", "perm(,)"]
+)
 def test_malformed_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_format(text)

@@ -1,4 +1,4 @@
-"""The interpreter: results against numpy and onnxruntime-style references, and the mistakes that it must find."""
+"""The interpreter: results against numpy, and the mistakes that it must find."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_softmax(rows: int) -> None:
     y = np.zeros_like(x)
     interpret(programs.softmax(), {"x": x, "y": y}, {"m": rows})
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True, initial=-np.inf))
-    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=2e-6)
+    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize("height", [1, 2, 7])
@@ -82,7 +82,9 @@ def test_row_counts_from_a_tensor() -> None:
     y = np.full((4, 8, 32), 7, np.float32)
     interpret(programs.grouped_matmul(), {"x": x, "w": w, "counts": counts, "y": y}, {})
     for e, n in enumerate(counts):
-        np.testing.assert_allclose(y[e, :n], x[e, :n].astype(np.float64) @ w[e].astype(np.float64), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            y[e, :n], x[e, :n].astype(np.float64) @ w[e].astype(np.float64), rtol=1e-5, atol=1e-5
+        )
         assert (y[e, n:] == 7).all()
     counts[2] = 9
     with pytest.raises(TaskStatus) as caught:
@@ -120,7 +122,7 @@ TILE = "tile t: f32[6] UB"
         ("TROWSUM t[0]{6}, x[0, _0]{6} axes=(0) acc=1", TILE, "", "undefined"),
         ("TEXP y[0, _0]{6}, x[i, _0]{6}", "", "grid i < 4", "two grid indices"),
         ("TEXP y[i, _0]{6}, x[i, _0]{6} TEXP t[_0]{6}, y[0, _0]{6}", TILE, "grid i < 4", "two grid indices"),
-        ("TEXP t[_0]{6}, z[3 - i, _0]{6} TEXP z[i, _0]{6}, t[_0]{6}", TILE + " param inout z: f32[4, 6]", "grid i < 4",
+        ("TEXP t[_0]{6}, z[3 - i, _0]{6} TEXP z[i, _0]{6}, t[_0]{6}", "param inout z: f32[4, 6] " + TILE, "grid i < 4",
          "two grid indices"),
         ("TEXP y[0, _0]{6}, x[4, _0]{6}", "", "", "has 4 elements"),
         ("TEXP y[0, _0]{6}, x[0, _0 - 1]{6}", "", "", "spans -1..4"),
@@ -129,9 +131,6 @@ TILE = "tile t: f32[6] UB"
     ],
 )  # fmt: skip
 def test_finds_mistakes(body: str, declarations: str, grid: str, reason: str) -> None:
-    declarations = " ".join(sorted(declarations.split(" param"), key=lambda d: d.startswith("tile")))
-    declarations = declarations.replace("workspace w", "param workspace w").replace("inout z", "param inout z")
-    declarations = declarations.replace("param param", "param")
     with pytest.raises(InterpreterError, match=reason):
         _run(body, declarations, grid, z=np.ones((4, 6), np.float32))
 

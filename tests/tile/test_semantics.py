@@ -230,12 +230,17 @@ def test_running_sum(exclusive: int, reverse: int) -> None:
     a = np.array([[1, 2, 4, 8]], np.int32)
     got = semantics.scan(a, {"axis": 1, "exclusive": exclusive, "reverse": reverse}, I32).ravel()
     order = list(a[0])[:: -1 if reverse else 1]
-    sums = list(itertools.accumulate(order, initial=0))[: len(order)] if exclusive else list(itertools.accumulate(order))
+    sums = (
+        list(itertools.accumulate(order, initial=0))[: len(order)] if exclusive else list(itertools.accumulate(order))
+    )
     assert list(got) == sums[:: -1 if reverse else 1]
 
 
 def test_matmul_over_several_axes() -> None:
-    a, b = np.random.default_rng(1).integers(-128, 127, (2, 5, 3, 4)), np.random.default_rng(2).integers(0, 255, (3, 4, 6))
+    a, b = (
+        np.random.default_rng(1).integers(-128, 127, (2, 5, 3, 4)),
+        np.random.default_rng(2).integers(0, 255, (3, 4, 6)),
+    )
     got = semantics.matmul(a.astype(np.int8), b.astype(np.uint8), 2, I32, None)
     np.testing.assert_array_equal(got, np.einsum("xyab,abn->xyn", a, b))
     big = np.full((1, 3), 1 << 30, np.int32)

@@ -50,7 +50,7 @@ def gelu_text(orders: tuple[bool, ...], extra: str = "") -> str:
     }}"""
 
 
-@pytest.mark.parametrize("orders", itertools.product([False, True], repeat=3))
+@pytest.mark.parametrize("orders", list(itertools.product([False, True], repeat=3)))
 def test_commuted_inputs_match(orders: tuple[bool, ...]) -> None:
     graph = parse(gelu_text(orders))
     assert apply_rules(graph, [Rule("gelu", GELU, rewrite)])

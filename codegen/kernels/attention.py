@@ -1,0 +1,371 @@
+"""Scaled dot-product attention with online softmax: scores never leave the core.
+
+A grid index is one head and a chunk of query rows. Keys come in blocks: a block of K is packed once into scaled panels
+of its transpose, then blocks of query rows take scores, softmax and the product with V. With few keys there is one
+block and a plain softmax; else running maximum, sum and output are carried over the blocks.
+
+Layouts: 'bhsd' or 'bshd' per operand, from the attributes q_layout, k_layout, v_layout and out_layout of the Attention
+node, from Transposes with perm 0,2,1,3 around it, or from 3-D operands with head counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from codegen.kernels.memory_paths import MemoryPaths
+from codegen.kernels.operands import NotLowerable, aligned_view, body_of, body_values, shape_of
+from codegen.kernels.region_task import KernelTask
+from codegen.targets.target import Target
+from codegen.tile.build import Buffer
+from codegen.tile.ir import View, axis
+from graph_opt.ir.core import Node, Value
+from graph_opt.plan.records import Record
+from tensor_types.dims import Dim, ceildiv, dmin
+from tensor_types.dtypes import BF16, BOOL, F16, F32
+
+_HEAD_SPLIT = (0, 2, 1, 3)
+_LOWEST = -3.4028234663852886e38
+"""Maxima start here, not at -inf: exp(-inf - maximum) is then 0 and never NaN."""
+_LOG2_E = 1.4426950408889634
+_ONE_BLOCK = 1024
+"""Up to this many keys are one block."""
+_KEYS, _QUERIES, _CHUNK = 512, 64, 512
+_PARALLEL = 8
+_CHIP_KEYS, _CHIP_QUERIES = 64, 64
+
+
+@dataclass(frozen=True)
+class Head:
+    """An operand [batch, heads, length, width] in one of two orders."""
+
+    value: Value
+    layout: str
+    batch: Dim
+    heads: int
+    length: Dim
+    width: int
+
+    def buffer(self, task: KernelTask, role: str = "in") -> Buffer:
+        """The parameter in physical order."""
+        b, s = task.extent(self.batch), task.extent(self.length)
+        shape = (b, self.heads, s, self.width) if self.layout == "bhsd" else (b, s, self.heads, self.width)
+        return task.operand(self.value, role, shape)
+
+    def view(self, buffer: Buffer, batch: Dim, head: Dim, row: Dim, column: Dim, shape: tuple[Dim, ...]) -> View:
+        """Elements (row, column) of one head."""
+        if self.layout == "bhsd":
+            return buffer.view(batch, head, row, column, shape=shape)
+        return buffer.view(batch, row, head, column, shape=shape)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An attention node with the layouts of its operands."""
+
+    q: Head
+    k: Head
+    v: Head
+    out: Head
+    mask: Value | None
+    scale: float
+    softcap: float
+    causal: bool
+
+
+def problem_of(node: Node) -> Problem:
+    """Reads the body: an Attention node, head transposes around it. NotLowerable for anything else."""
+    body = body_of(node)
+    values = body_values(node)
+    anchors = [n for n in body.nodes if n.op == "Attention"]
+    if len(anchors) != 1 or any(n.op not in ("Attention", "Transpose") for n in body.nodes):
+        raise NotLowerable("the body is not one attention with head transposes")
+    anchor = anchors[0]
+    if any(anchor.input(i) is not None for i in range(4, 7)) or len(anchor.outputs) > 1:
+        raise NotLowerable("cache operands or further results")
+    producers = {n.output.name: n for n in body.nodes if n.op == "Transpose"}
+    for n in producers.values():
+        if tuple(n.attrs.get("perm", ())) != _HEAD_SPLIT:  # type: ignore[arg-type]
+            raise NotLowerable("a transpose other than that of heads")
+    heads: list[Head] = []
+    for i, name in enumerate("qkv"):
+        inner = anchor.inputs[i]
+        assert inner is not None
+        layout = str(anchor.attrs.get(f"{name}_layout", "bhsd"))
+        shape = shape_of(inner)
+        if inner.name in producers:
+            source = producers[inner.name].inputs[0]
+            assert source is not None
+            inner, layout = source, {"bhsd": "bshd", "bshd": "bhsd"}[layout]
+            shape = tuple(shape_of(inner)[p] for p in _HEAD_SPLIT) if layout == "bshd" else shape_of(inner)
+        elif layout == "bshd" and len(shape) == 4:
+            shape = tuple(shape[p] for p in _HEAD_SPLIT)
+        if len(shape) == 3:
+            count = int(anchor.attrs["q_num_heads" if name == "q" else "kv_num_heads"])  # type: ignore[call-overload]
+            hidden = shape[2]
+            if not isinstance(hidden, int):
+                raise NotLowerable("the hidden size is not static")
+            shape, layout = (shape[0], count, shape[1], hidden // count), "bshd"
+        if not isinstance(shape[1], int) or not isinstance(shape[3], int):
+            raise NotLowerable("heads and head size must be static")
+        outer = values[inner.name]
+        if not outer.format.is_plain:
+            raise NotLowerable("operands in plain order only")
+        heads.append(Head(outer, layout, shape[0], shape[1], shape[2], shape[3]))
+    q, k, v = heads
+    layout = str(anchor.attrs.get("out_layout", "bhsd"))
+    if len(shape_of(anchor.output)) == 3:
+        layout = "bshd"
+    result = body.outputs[0]
+    if result is not anchor.output:
+        if result.producer is None or result.producer.inputs[0] is not anchor.output:
+            raise NotLowerable("the result is not that of the attention")
+        layout = {"bhsd": "bshd", "bshd": "bhsd"}[layout]
+    out = Head(values[result.name], layout, q.batch, q.heads, q.length, v.width)
+    if q.heads % k.heads or k.heads != v.heads or q.width != k.width:
+        raise NotLowerable("head counts or sizes do not belong together")
+    inner_mask = anchor.input(3)
+    mask = None if inner_mask is None else values.get(inner_mask.name, inner_mask)
+    scale = anchor.attrs.get("scale")
+    softcap = float(anchor.attrs.get("softcap", 0.0) or 0.0)  # type: ignore[arg-type]
+    factor = float(scale) if scale else q.width**-0.5  # type: ignore[arg-type]
+    return Problem(q, k, v, out, mask, factor, softcap, bool(anchor.attrs.get("is_causal", 0)))
+
+
+def lower_attention(node: Node, target: Target) -> list[Record] | None:
+    """One task for a Fused node of family attention."""
+    p = problem_of(node)
+    if p.causal:
+        raise NotLowerable("causal attention without a mask")
+    if any(d == 0 for d in (p.q.batch, p.q.heads, p.q.length, p.v.width)):
+        return []
+    if p.q.value.dtype not in (F32, F16, BF16) or p.k.length == 0:
+        raise NotLowerable("dtype or no keys")
+    task = KernelTask(node, "attention")
+    kernel = _ChipKernel(task, target, p) if target.explicit_memory else _HostKernel(task, target, p)
+    kernel.emit()
+    work = 2 * p.q.batch * p.q.heads * p.q.length * p.k.length * (p.q.width + p.v.width)
+    return [task.record(work)]
+
+
+def _extent(block: int, at: Dim, total: Dim) -> Dim:
+    """Elements of block `at` of `total`."""
+    if isinstance(total, int):
+        if total <= block:
+            return total
+        if total % block == 0:
+            return block
+    return dmin(block, total - block * at)
+
+
+def _even(extent: Dim, most: int, step: int = 1) -> int:
+    """The size of equal blocks of at most `most`; run-time extents get blocks of `most`."""
+    if not isinstance(extent, int):
+        return most
+    parts = -(-extent // most)
+    size = -(-extent // parts)
+    return -(-size // step) * step
+
+
+class _Kernel:
+    """What both kernels share: operands, the grid over batch and heads, and the mask."""
+
+    def __init__(self, task: KernelTask, target: Target, p: Problem) -> None:
+        self.task, self.target, self.p = task, target, p
+        self.paths = MemoryPaths(task, target)
+        self.q, self.k, self.v = (h.buffer(task) for h in (p.q, p.k, p.v))
+        self.mask = None if p.mask is None else task.operand(p.mask)
+        self.out = p.out.buffer(task, "out")
+        self.s, self.t = task.extent(p.q.length), task.extent(p.k.length)
+        self.batch = self.paths.grid(task.extent(p.q.batch))
+        group = p.q.heads // p.k.heads
+        self.kv_head = self.paths.grid(p.k.heads)
+        self.head = self.kv_head * group + self.paths.grid(group)
+
+    def loop(self, name: str, extent: Dim, body: Callable[[Dim], None]) -> None:
+        """A sequential loop, left out when it runs once."""
+        if extent == 1:
+            body(0)
+            return
+        with self.task.loop(name, extent) as i:
+            body(i)
+
+    def mask_view(self, row: Dim, column: Dim, shape: tuple[Dim, ...]) -> View:
+        p, task = self.p, self.task
+        assert p.mask is not None and self.mask is not None
+        result = (p.q.batch, p.q.heads, p.q.length, p.k.length)
+        index = (self.batch, self.head, row, column)
+        del task
+        return aligned_view(self.mask, p.mask, result, index, shape)
+
+    def masked(self, scores: View, view: View, scratch: Callable[[], View]) -> None:
+        """Applies the mask, additive or bool, in place."""
+        assert self.p.mask is not None
+        dtype = self.p.mask.dtype
+        if dtype == BOOL:
+            self.task.sel(scores, view, scores, float("-inf"))
+            return
+        if dtype != F32:
+            wide = scratch()
+            self.task.cvt(wide, view)
+            view = wide
+        self.task.add(scores, scores, view)
+
+    @property
+    def base_2(self) -> bool:
+        """Exponentials to base 2, the factor folded into the scale: not with masks, whose huge values would overflow."""
+        return self.p.mask is None and not self.p.softcap
+
+    def exponential(self, dst: View, src: View) -> None:
+        (self.task.exp2 if self.base_2 else self.task.exp)(dst, src)
+
+    def capped(self, scores: View) -> None:
+        if self.p.softcap:
+            self.task.mul(scores, scores, 1.0 / self.p.softcap)
+            self.task.tanh(scores, scores)
+            self.task.mul(scores, scores, self.p.softcap)
+
+
+class _HostKernel(_Kernel):
+    def emit(self) -> None:
+        p, task, paths = self.p, self.task, self.paths
+        lanes = self.target.vector_bytes // 4
+        self.panel = lanes * (4 if self.target.registers >= 32 else 2)
+        one = isinstance(self.t, int) and self.t <= _ONE_BLOCK
+        self.keys = -(-int(self.t) // self.panel) * self.panel if one else _KEYS
+        chunk = _even(self.s, _CHUNK)
+        heads = p.q.heads * (p.q.batch if isinstance(p.q.batch, int) else 1)
+        if heads < _PARALLEL:
+            chunk = max(_QUERIES, min(chunk, _even(self.s, -(-chunk * heads // _PARALLEL))))
+            chunk = min(chunk, self.s) if isinstance(self.s, int) else chunk
+        self.rows = min(_even(self.s, _QUERIES), chunk)
+        d, dv = p.q.width, p.v.width
+        c = paths.grid(ceildiv(self.s, chunk))
+        self.first = chunk * c
+        total = _extent(chunk, c, self.s)
+        self.kt = paths.tile(F32, (self.keys // self.panel, d, self.panel), "L1")
+        self.scores = paths.tile(F32, (self.rows, self.keys), "L0C")
+        self.products = paths.tile(F32, (self.rows, dv), "L0C")
+        if not one:
+            self.highest, self.sums = (paths.tile(F32, (chunk,)) for _ in range(2))
+            self.held = paths.tile(F32, (chunk, dv))
+        self.now, self.factor, self.part = (paths.tile(F32, (self.rows,)) for _ in range(3))
+        self.wide_q = paths.tile(F32, (self.rows, d), "L1") if p.q.value.dtype != F32 else None
+        self.wide_v = paths.tile(F32, (self.keys, dv), "L1") if p.v.value.dtype != F32 else None
+        if not one:
+            task.expands(self.highest, _LOWEST)
+            task.expands(self.sums, 0.0)
+            task.expands(self.held, 0.0)
+
+        def key_block(j: Dim) -> None:
+            self._pack(j)
+            self.loop("i", ceildiv(total, self.rows), lambda i: self._query_block(i, j, total, one))
+
+        self.loop("j", ceildiv(self.t, self.keys), key_block)
+        if not one:
+            self.loop("f", ceildiv(total, self.rows), lambda i: self._divide(i, total))
+
+    def _count(self, j: Dim) -> Dim:
+        return _extent(self.keys, j, self.t)
+
+    def _pack(self, j: Dim) -> None:
+        """Panels of the transpose of a block of K, scaled."""
+        p, task, d = self.p, self.task, self.p.q.width
+        keys = self._count(j)
+        factor = p.scale * (_LOG2_E if self.base_2 else 1.0)
+
+        def panel(n: Dim) -> None:
+            columns = _extent(self.panel, n, keys)
+            source = p.k.view(self.k, self.batch, self.kv_head, self.keys * j + self.panel * n + axis(1), axis(0),
+                              (d, columns))  # fmt: skip
+            copy = self.kt.view(n, axis(0), axis(1), shape=(d, columns))
+            if p.k.value.dtype == F32:
+                task.mul(copy, source, factor)
+            else:
+                task.cvt(copy, source)
+                task.mul(copy, copy, factor)
+
+        self.loop("n", ceildiv(keys, self.panel), panel)
+        if self.wide_v is not None:
+            shape = (keys, p.v.width)
+            task.cvt(self.wide_v.window((0, 0), shape), self._values(j, keys))
+
+    def _values(self, j: Dim, keys: Dim) -> View:
+        p = self.p
+        return p.v.view(self.v, self.batch, self.kv_head, self.keys * j + axis(0), axis(1), (keys, p.v.width))
+
+    def _query_block(self, i: Dim, j: Dim, total: Dim, one: bool) -> None:
+        p, task = self.p, self.task
+        keys, rows = self._count(j), _extent(self.rows, i, total)
+        first = self.first + self.rows * i
+        queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, p.q.width))
+        if self.wide_q is not None:
+            wide = self.wide_q.window((0, 0), (rows, p.q.width))
+            task.cvt(wide, queries)
+            queries = wide
+
+        def panel(n: Dim) -> None:
+            columns = _extent(self.panel, n, keys)
+            shape = (rows, columns)
+            scores = self.scores.window((0, self.panel * n), shape)
+            task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
+            self.capped(scores)
+            if p.mask is not None:
+                view = self.mask_view(first + axis(0), self.keys * j + self.panel * n + axis(1), shape)
+                self.masked(scores, view, lambda: self.paths.tile(F32, (self.rows, self.panel)).window((0, 0), shape))
+
+        self.loop("n", ceildiv(keys, self.panel), panel)
+        shape = (rows, keys)
+        scores = self.scores.window((0, 0), shape)
+        now, part = (t.window((0,), (rows,)) for t in (self.now, self.part))
+        task.rowmax(_rows(self.now, shape), scores, axes=(1,))
+        if one:
+            task.max(now, now, _LOWEST)
+        else:
+            held = self.highest.window((self.rows * i,), (rows,))
+            sums = self.sums.window((self.rows * i,), (rows,))
+            factor = self.factor.window((0,), (rows,))
+            task.max(now, now, held)
+            task.sub(factor, held, now)
+            self.exponential(factor, factor)
+            task.mov(held, now)
+        task.sub(scores, scores, _rows(self.now, shape))
+        self.exponential(scores, scores)
+        task.rowsum(_rows(self.part, shape), scores, axes=(1,))
+        values = self._values(j, keys) if self.wide_v is None else self.wide_v.window((0, 0), (keys, p.v.width))
+        size = (rows, p.v.width)
+        products = self.products.window((0, 0), size)
+        if one:
+            task.recip(part, part)
+        else:
+            task.mul(sums, sums, factor)
+            task.add(sums, sums, part)
+        task.matmul(products, scores, values, nm=1, nk=1)
+        if one:
+            task.mul(products, products, _rows(self.part, size))
+            task.store(self._result(first, size), products)
+        else:
+            kept = self.held.window((self.rows * i, 0), size)
+            task.fma(kept, kept, _rows(self.factor, size), products)
+
+    def _divide(self, i: Dim, total: Dim) -> None:
+        """Ends a run over several key blocks: output / sum."""
+        task = self.task
+        rows = _extent(self.rows, i, total)
+        size = (rows, self.p.v.width)
+        kept = self.held.window((self.rows * i, 0), size)
+        task.div(kept, kept, self.sums.view(self.rows * i + axis(0), shape=size))
+        task.store(self._result(self.first + self.rows * i, size), kept)
+
+    def _result(self, first: Dim, size: tuple[Dim, ...]) -> View:
+        return self.p.out.view(self.out, self.batch, self.head, first + axis(0), axis(1), size)
+
+
+def _rows(tile: Buffer, shape: tuple[Dim, ...]) -> View:
+    """A value per row, repeated along the columns."""
+    return tile.view(axis(0), shape=shape)
+
+
+class _ChipKernel(_Kernel):
+    def emit(self) -> None:
+        raise NotLowerable("chips")

@@ -1,0 +1,461 @@
+"""Reductions and normalisations: reduced axes of any place and number, with element-wise code before and after.
+
+A block holds some kept positions and, where their number is static and fits, all reduced ones: then everything is one
+pass over memory. Longer or run-time axes are walked in chunks, once per pass, with accumulators carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.operands import NotLowerable, shape_of
+from codegen.kernels.region import blocks, grid_blocks
+from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
+from codegen.kernels.region_task import KernelTask
+from codegen.targets.target import Target
+from codegen.tile.ir import Imm, View, axis
+from graph_opt.ir.core import Node, Value
+from graph_opt.plan.records import Record
+from tensor_types.dims import Dim, ceildiv, dmin, product
+from tensor_types.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
+
+_WHOLE = 1 << 16
+"""Most reduced positions that a block takes whole."""
+_CHUNK = 1 << 12
+_BLOCK = 1 << 13
+"""Elements of a block, where one kept position has fewer."""
+_LANES = 64
+"""Kept positions side by side of a block whose innermost axis is kept."""
+
+REDUCE = {
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceSumSquare",
+}  # fmt: skip
+_POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+NORMALISE = {"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "InstanceNormalization"}
+ARG = {"ArgMax", "ArgMin"}
+
+
+def lower_reduction(node: Node, target: Target) -> list[Record]:
+    """One task for a Fused node around a reduction; NotLowerable says why there is none."""
+    return _Lowering(node, target).run()
+
+
+def _integers(value: Value | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if value.data is None:
+        raise NotLowerable(f"axes in {value.name} are known at run time only")
+    return tuple(int(v) for v in value.data.reshape(-1))
+
+
+@dataclass
+class _Chunk:
+    """What a pass sees of the reduced axes: extents and index of the block, the anchor's input over it."""
+
+    emitter: ElementwiseEmitter
+    counts: tuple[Dim, ...]
+    index: tuple[Dim, ...]
+    x: Operand
+    held: dict[str, View] = field(default_factory=dict)
+    """Results that later passes over the same chunk need not compute again."""
+
+
+class _Lowering:
+    def __init__(self, node: Node, target: Target) -> None:
+        if target.explicit_memory:
+            raise NotLowerable("reductions have no kernels with explicit memory")
+        self.node = node
+        self.body = body_of(node)
+        self.values = outer_values(node)
+        self.outputs = outer_outputs(node)
+        self.task = KernelTask(node, "reduction")
+        place = next(
+            (i for i, n in enumerate(self.body.nodes) if n.op in REDUCE | NORMALISE | ARG or n.op in _POOLS), None
+        )
+        if place is None:
+            raise NotLowerable("the body has no reduction")
+        self.anchor = self.body.nodes[place]
+        self.before, self.after = self.body.nodes[:place], self.body.nodes[place + 1 :]
+        if refused := [n for n in (*self.before, *self.after) if not can_emit(n)]:
+            raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
+        source = self.anchor.inputs[0]
+        assert source is not None
+        self.source = source
+        self.dtype = source.dtype
+        self.full = shape_of(source)
+        self.rank = len(self.full)
+        self.op = _POOLS.get(self.anchor.op, self.anchor.op)
+        self.axes = self._axes()
+        self.normalises = self.op in NORMALISE
+        self.compute = F32 if self.dtype in (F16, BF16) else self.dtype
+        made = next((v for name, v in self.values.items() if name == source.name), None)
+        self.format = made.format if made is not None else source.format
+        self.chunk: _Chunk | None = None
+        self._stats = self._loops = 0
+
+    def _axes(self) -> tuple[int, ...]:
+        """Reduced logical axes in order."""
+        node, rank = self.anchor, self.rank
+        if node.op in _POOLS or self.op == "InstanceNormalization":
+            return tuple(range(2, rank))
+        if self.op in ("LayerNormalization", "RMSNormalization"):
+            return tuple(range(int(node.attrs.get("axis", -1)) % max(rank, 1), rank))  # type: ignore[call-overload]
+        if self.op in ("Softmax", "LogSoftmax"):
+            return (int(node.attrs.get("axis", -1)) % max(rank, 1),)  # type: ignore[call-overload]
+        if self.op in ARG:
+            return (int(node.attrs.get("axis", 0)) % max(rank, 1),)  # type: ignore[call-overload]
+        axes = _integers(node.input(1))
+        if axes is None and "axes" in node.attrs:
+            axes = tuple(int(a) for a in node.attrs["axes"])  # type: ignore[union-attr]
+        if not axes:
+            if node.attrs.get("noop_with_empty_axes"):
+                raise NotLowerable("a reduction over no axes")
+            axes = tuple(range(rank))
+        return tuple(sorted(a % max(rank, 1) for a in axes))
+
+    # The index space
+
+    def _space(self) -> Space:
+        kinds = [int(a in self.axes) for a in range(self.rank)]
+        logical: dict[str, Sequence[int]] = {}
+        out = self.anchor.output
+        kept = [a for a in range(self.rank) if a not in self.axes]
+        keepdims = self.normalises or out.shape is not None and len(out.shape) == self.rank
+        seen: list[Value] = []
+        used = {v.name for n in self.body.nodes for v in n.inputs if v is not None}
+        skip = {v.name for v in self.anchor.inputs[1:] if v is not None} if self.op in REDUCE else set()
+        for name, value in self.values.items():
+            if name in used and name not in skip and immediate(value) is None:
+                seen.append(value)
+        self.read = {n: v for n, v in self.values.items() if n in used and n not in skip and immediate(v) is None}
+        after = {v.name for n in self.after for v in n.inputs if v is not None}
+        small = [v for n, v in self.read.items() if n in after and n != self.source.name] if not self.normalises else []
+        for value in [*small, *(v for _, v in self.outputs)]:
+            if not keepdims:
+                assert value.shape is not None
+                logical[value.name] = kept[len(kept) - len(value.shape) :]
+        if self.op == "InstanceNormalization":
+            for v in self.anchor.inputs[1:]:
+                if v is not None and v.name in self.values:
+                    logical[self.values[v.name].name] = (1,)
+        values = [*seen, *(v for _, v in self.outputs)]
+        return Space(self.task, self.full, self.format, values, kinds=kinds, logical=logical)
+
+    def run(self) -> list[Record]:
+        if any(d == 0 for _, v in self.outputs for d in shape_of(v)):
+            return []
+        self._check()
+        task = self.task
+        self.space = space = self._space()
+        order_ = space._order
+        self.reduced = [g for g, axes in enumerate(space.groups) if order_[axes[0]] in self.axes]
+        self.kept = [g for g in range(len(space.groups)) if g not in self.reduced]
+        sizes = [space.extents[g] for g in self.reduced]
+        volume = product(sizes)
+        self.whole = isinstance(volume, int) and 0 < volume <= _WHOLE
+        if self.op in ARG:
+            self.whole = True
+        pieces = [s if isinstance(s, int) and self.whole else None for s in sizes]
+        if self.op in ARG and any(p is None for p in pieces):
+            self._direct_only()
+        if not self.whole:
+            pieces = list(blocks(sizes, _CHUNK))
+        self.pieces = dict(zip(self.reduced, pieces, strict=True))
+        self.starts: dict[int, Dim] = {}
+        self.counts: dict[int, Dim] = {}
+        self.blocks: dict[int, int] = {}
+        self._kept_grid()
+        self._emit()
+        cost = 4 if self.normalises else 1
+        return [task.record(work=product(space.extents) * (cost + len(self.before) + len(self.after)))]
+
+    def _check(self) -> None:
+        if self.dtype.kind not in ("float", "int", "uint") or self.dtype.name.startswith("f8") or self.dtype.bits < 8:
+            raise NotLowerable(f"{self.op} on {self.dtype}")
+        if self.normalises and not self.dtype.is_float:
+            raise NotLowerable(f"{self.op} on {self.dtype}")
+        if len(self.anchor.outputs) > 1 and any(v.uses for v in self.anchor.outputs[1:]):
+            raise NotLowerable("mean and deviation as results")
+        known = {v.name for v in self.anchor.outputs[1:]}
+        if any(name in known for name, _ in self.outputs):
+            raise NotLowerable("mean and deviation as results")
+
+    def _direct_only(self) -> None:
+        if self.before:
+            raise NotLowerable("the position of an extreme along a run-time axis, of a computed value")
+
+    def _kept_grid(self) -> None:
+        extents = [self.space.extents[g] for g in self.kept]
+        volume = 1
+        for size in self.pieces.values():
+            volume *= size or _CHUNK
+        most = max(1, _BLOCK // volume)
+        if self.kept and self.kept[-1] == len(self.space.groups) - 1:
+            most = max(most, _LANES)
+        elif most > 4:
+            most -= most % 4
+        sizes = blocks(extents, most)
+        starts, counts = grid_blocks(self.task, extents, sizes)
+        for g, start, count, size in zip(self.kept, starts, counts, sizes, strict=True):
+            self.starts[g], self.counts[g], self.blocks[g] = start, count, size
+        self.kept_counts = tuple(counts)
+        self.kept_shape = tuple(sizes)
+        self.small = ElementwiseEmitter(self.task, self.kept_shape or (1,), self.kept_counts or (1,), prefix="k")
+
+    def _kept_index(self) -> list[Dim]:
+        """Index per group for views over kept positions only."""
+        numbers = {g: i for i, g in enumerate(self.kept)}
+        return [self.starts[g] + axis(numbers[g]) if g in numbers else 0 for g in range(len(self.space.groups))]
+
+    # Passes
+
+    @contextmanager
+    def passed(self) -> Iterator[_Chunk]:
+        """The chunk of one pass: all reduced positions if the block holds them, else inside loops over chunks."""
+        if self.whole:
+            if self.chunk is None:
+                self.chunk = self._chunk({g: 0 for g in self.reduced}, {g: self.space.extents[g] for g in self.reduced})
+            yield self.chunk
+            return
+        starts: dict[int, Dim] = {}
+        counts: dict[int, Dim] = {}
+        with ExitStack() as stack:
+            for g in self.reduced:
+                size, extent = self.pieces[g], self.space.extents[g]
+                assert size is not None
+                if isinstance(extent, int) and extent <= size:
+                    starts[g], counts[g] = 0, extent
+                    continue
+                self._loops += 1
+                i = stack.enter_context(self.task.loop(f"i{self._loops}", ceildiv(extent, size)))
+                starts[g] = i * size
+                counts[g] = size if isinstance(extent, int) and extent % size == 0 else dmin(size, extent - i * size)
+            yield self._chunk(starts, counts)
+
+    def _chunk(self, starts: dict[int, Dim], counts: dict[int, Dim]) -> _Chunk:
+        groups = range(len(self.space.groups))
+        extents = tuple(self.counts[g] if g in self.counts else counts[g] for g in groups)
+        index = tuple((self.starts[g] if g in self.starts else starts[g]) + axis(g) for g in groups)
+        shape = tuple(self.blocks.get(g) or self.pieces[g] or 1 for g in groups)
+        self._stats += 1
+        emitter = ElementwiseEmitter(self.task, shape or (1,), extents or (1,), prefix=f"c{self._stats}_")
+        operands = self._operands(self.before, index, extents)
+        if self.source.name in self.values:
+            operands[self.source.name] = self.space.view(self.values[self.source.name], index, extents)
+        emitter.run(self.before, operands, [self.source])
+        x = operands[self.source.name]
+        if isinstance(x, Imm):
+            constant = emitter.tile(self.dtype)
+            self.task.expands(constant, x)
+            x = constant
+        if self.compute != self.dtype:
+            x = emitter.apply("TCVT", self.compute, x)
+        if not extents:
+            x = View(x.base, x.index, (1,)) if isinstance(x, View) else x
+        return _Chunk(emitter, extents, index, x)
+
+    def _operands(self, nodes: Sequence[Node], index: Sequence[Dim], extents: Sequence[Dim]) -> dict[str, Operand]:
+        used = {v.name for n in nodes for v in n.inputs if v is not None}
+        result: dict[str, Operand] = {}
+        for name, value in self.values.items():
+            if (constant := immediate(value)) is not None:
+                result[name] = constant
+            elif name in used:
+                result[name] = self.space.view(value, index, extents)
+        return result
+
+    def _stat(self, dtype: DType | None = None) -> View:
+        """A tile over the kept positions, as a view of them."""
+        self._stats += 1
+        tile = self.task.tile(f"s{self._stats}", dtype or self.compute, self.kept_shape or (1,))
+        return tile.view(*(axis(i) for i in range(len(tile.shape))), shape=self.kept_counts or (1,))
+
+    def spread(self, stat: View, chunk: _Chunk) -> View:
+        """A statistic seen at every position of a chunk."""
+        index = tuple(axis(g) for g in self.kept) or (0,)
+        return View(stat.base, index, chunk.counts or (1,))
+
+    def accumulate(self, op: str, term: Callable[[_Chunk], Operand], **attrs: int) -> View:
+        """The reduction of `term` over all reduced positions."""
+        dtype = self.compute
+        stat = self._stat(dtype)
+        if not self.whole:
+            self.task.expands(stat, _neutral(op, dtype))
+            attrs["acc"] = 1
+        with self.passed() as chunk:
+            value = term(chunk)
+            if not self.reduced:
+                self.task.mov(stat, value)
+            else:
+                self.task.instr(op, self.spread(stat, chunk), value, axes=tuple(self.reduced), **attrs)
+        return stat
+
+    def count(self) -> Operand:
+        """1 / number of reduced positions, over the kept positions."""
+        volume = product(self.space.extents[g] for g in self.reduced)
+        if isinstance(volume, int):
+            return Imm(1.0 / volume)
+
+        def ones(chunk: _Chunk) -> Operand:
+            one = chunk.emitter.tile(self.compute)
+            self.task.expands(one, 1.0)
+            return one
+
+        total = self.accumulate("TROWSUM", ones)
+        return self.small.apply("TRECIP", self.compute, total)
+
+    # Operators
+
+    def _emit(self) -> None:
+        if self.normalises:
+            self._normalise()
+            return
+        if self.op in ARG:
+            result: Operand = self._position()
+        else:
+            result = self._reduce()
+        out = self.anchor.output
+        if self.compute != self.dtype and self.op not in ARG:
+            result = self.small.apply("TCVT", self.dtype, result)
+        index = self._kept_index()
+        operands = self._operands(self.after, index, self.kept_counts)
+        if not self.kept:
+            operands = {k: View(v.base, v.index, (1,)) if isinstance(v, View) else v for k, v in operands.items()}
+        operands[out.name] = result
+        self.small.run(self.after, operands, self.body.outputs)
+        for name, value in self.outputs:
+            self._store(self.space.view(value, index, self.kept_counts or (1,), "out"), operands[name])
+
+    def _store(self, destination: View, value: Operand) -> None:
+        if isinstance(value, Imm):
+            self.task.expands(destination, value)
+        else:
+            self.task.store(destination, value)
+
+    def _reduce(self) -> Operand:
+        op, small, compute = self.op, self.small, self.compute
+        plain: dict[str, str] = {"ReduceSum": "TROWSUM", "ReduceProd": "TROWPROD", "ReduceMean": "TROWSUM",
+                                 "ReduceLogSum": "TROWSUM"}  # fmt: skip
+        if op in ("ReduceMax", "ReduceMin"):
+            instruction = "TROWMAX" if op == "ReduceMax" else "TROWMIN"
+            return self.accumulate(instruction, lambda c: c.x, **({"nan": 1} if self.dtype.is_float else {}))
+        if op in plain:
+            total: Operand = self.accumulate(plain[op], lambda c: c.x)
+            if op == "ReduceMean":
+                return self._mean_of(total)
+            return small.apply("TLOG", compute, total) if op == "ReduceLogSum" else total
+        if op == "ReduceL1":
+            return self.accumulate("TROWSUM", lambda c: c.emitter.apply("TABS", compute, c.x))
+        if op in ("ReduceL2", "ReduceSumSquare"):
+            total = self.accumulate("TROWSUM", lambda c: c.emitter.apply("TMUL", compute, c.x, c.x))
+            return small.apply("TSQRT", compute, total) if op == "ReduceL2" else total
+        largest = self.accumulate("TROWMAX", lambda c: c.x)
+        finite = small.apply("TISINF", BOOL, largest)
+        shift = small.apply("TSEL", compute, finite, Imm(0.0), largest)
+        total = self.accumulate(
+            "TROWSUM",
+            lambda c: c.emitter.apply("TEXP", compute, c.emitter.apply("TSUB", compute, c.x, self.spread(shift, c))),
+        )
+        return small.apply("TADD", compute, small.apply("TLOG", compute, total), shift)
+
+    def _mean_of(self, total: Operand) -> Operand:
+        if self.compute.is_float:
+            return self.small.apply("TMUL", self.compute, total, self.count())
+        volume = product(self.space.extents[g] for g in self.reduced)
+        if not isinstance(volume, int):
+            raise NotLowerable("the mean of integers over a run-time axis")
+        return self.small.apply("TDIV", self.compute, total, volume)
+
+    def _position(self) -> View:
+        out = self.anchor.output.dtype
+        stat = self._stat(out if out in (I32, I64) else I64)
+        instruction = "TROWARGMAX" if self.op == "ArgMax" else "TROWARGMIN"
+        last = {"last": 1} if self.anchor.attrs.get("select_last_index") else {}
+        with self.passed() as chunk:
+            if not self.reduced:
+                self.task.expands(stat, 0)
+            else:
+                self.task.instr(instruction, self.spread(stat, chunk), chunk.x, axes=tuple(self.reduced), **last)
+        return stat
+
+    def _normalise(self) -> None:
+        compute, small = self.compute, self.small
+        if self.op in ("Softmax", "LogSoftmax"):
+            largest = self.accumulate("TROWMAX", lambda c: c.x)
+
+            def below(c: _Chunk) -> Operand:
+                if "below" not in c.held:
+                    c.held["below"] = c.emitter.apply("TSUB", compute, c.x, self.spread(largest, c))
+                return c.held["below"]
+
+            def power(c: _Chunk) -> Operand:
+                if "power" not in c.held:
+                    c.held["power"] = c.emitter.apply("TEXP", compute, below(c))
+                return c.held["power"]
+
+            total = self.accumulate("TROWSUM", power)
+            if self.op == "Softmax":
+                scale = small.apply("TRECIP", compute, total)
+                self._finish(lambda c: c.emitter.apply("TMUL", compute, power(c), self.spread(scale, c)))
+            else:
+                log = small.apply("TLOG", compute, total)
+                self._finish(lambda c: c.emitter.apply("TSUB", compute, below(c), self.spread(log, c)))
+            return
+        epsilon = float(self.anchor.attrs.get("epsilon", 1e-5))  # type: ignore[arg-type]
+        inverse = self.count()
+
+        def centred(c: _Chunk) -> Operand:
+            if self.op == "RMSNormalization":
+                return c.x
+            if "centred" not in c.held:
+                c.held["centred"] = c.emitter.apply("TSUB", compute, c.x, self.spread(mean, c))
+            return c.held["centred"]
+
+        if self.op != "RMSNormalization":
+            mean = small.apply("TMUL", compute, self.accumulate("TROWSUM", lambda c: c.x), inverse)
+        square = self.accumulate("TROWSUM", lambda c: c.emitter.apply("TMUL", compute, centred(c), centred(c)))
+        variance = small.apply("TMUL", compute, square, inverse)
+        scale = small.apply("TRSQRT", compute, small.apply("TADD", compute, variance, epsilon))
+        gain, shift = (None if v is None else self.values.get(v.name, v) for v in (*self.anchor.inputs[1:], None)[:2])
+
+        def parameter(c: _Chunk, value: Value) -> Operand:
+            if (constant := immediate(value)) is not None:
+                return constant
+            view = self.space.view(value, c.index, c.counts)
+            return view if value.dtype == compute else c.emitter.apply("TCVT", compute, view)
+
+        def result(c: _Chunk) -> Operand:
+            y: Operand = c.emitter.apply("TMUL", compute, centred(c), self.spread(scale, c))
+            if gain is not None:
+                y = c.emitter.apply("TMUL", compute, y, parameter(c, gain))
+            return y if shift is None else c.emitter.apply("TADD", compute, y, parameter(c, shift))
+
+        self._finish(result)
+
+    def _finish(self, term: Callable[[_Chunk], Operand]) -> None:
+        """The last pass of a normalisation: its result, the epilogue, the stores."""
+        with self.passed() as c:
+            value = term(c)
+            out = self.anchor.output
+            if out.dtype != self.compute:
+                value = c.emitter.apply("TCVT", out.dtype, value)
+            operands = self._operands(self.after, c.index, c.counts)
+            operands[out.name] = value
+            operands.setdefault(self.source.name, c.x) if self.compute == self.dtype else None
+            c.emitter.run(self.after, operands, self.body.outputs)
+            for name, outer in self.outputs:
+                self._store(self.space.view(outer, c.index, c.counts or (1,), "out"), operands[name])
+
+
+def _neutral(op: str, dtype: DType) -> float | int:
+    if op in ("TROWSUM", "TROWPROD"):
+        return (0.0 if dtype.is_float else 0) if op == "TROWSUM" else (1.0 if dtype.is_float else 1)
+    if dtype.is_float:
+        return float("-inf") if op == "TROWMAX" else float("inf")
+    high = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+    low = -high - 1 if dtype.kind == "int" else 0
+    return low if op == "TROWMAX" else high

@@ -1,0 +1,141 @@
+"""Roofline estimate of a tile program: the larger of compute time and transfer time, spread over the cores.
+
+The program is walked once per grid index class: loop extents and view extents are evaluated, operations are counted by
+engine and dtype, and bytes by crossing of the border between global memory and tiles. It knows no latency, no queue and
+no overlap between tasks, and is labelled an estimate wherever it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from codegen.targets.target import Target
+from codegen.tile.instructions import INSTRUCTIONS
+from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View, linear_index
+from tensor_types.dims import evaluate
+from tensor_types.dtypes import DType
+
+_SAMPLES = 64
+"""Grid indices that are walked; a larger grid is sampled evenly, its ends included."""
+_TRIPS = 4
+"""Iterations of one loop that are walked, likewise."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds on the whole target; `bound` is 'cube', 'vector' or 'memory'; flops count a multiply-add as two."""
+
+    seconds: float
+    bound: str
+    flops: float
+    bytes: float
+
+
+@dataclass
+class _Count:
+    cube: dict[DType, float] = field(default_factory=dict)
+    """Multiply-adds by dtype."""
+    vector: dict[DType, float] = field(default_factory=dict)
+    """Elements by dtype."""
+    bytes: float = 0.0
+
+
+def estimate(program: Program, dims: Mapping[str, int], target: Target) -> Estimate:
+    """The estimate at these dim values; a dim read from a tensor counts with its highest value.
+
+    ValueError if the target has no engine for a dtype that the program computes in.
+    """
+    extents = [evaluate(extent, dims) for _, extent in program.grid]
+    size = prod(extents)
+    count = _Count()
+    indices = _spread(size, _SAMPLES)
+    for flat in indices:
+        env = dict(dims)
+        for (name, _), extent in zip(reversed(program.grid), reversed(extents), strict=True):
+            flat, env[name] = divmod(flat, extent)
+        _walk(program, program.body, env, size / len(indices), count)
+    cube = _cycles(count.cube, target.cube.rates, target)
+    vector = _cycles(count.vector, target.vector.rates, target)
+    cubes, vectors = (_speed_up(size, cores) for cores in (target.cube_cores, target.vector_cores))
+    # All global traffic counts at memory speed: how much of it the shared cache serves is not known here.
+    clock = target.clock_mhz * 1e6
+    times = {
+        "cube": cube / cubes / clock,
+        "vector": vector / vectors / clock,
+        "memory": count.bytes / (target.ddr_read * (cubes if count.cube else vectors)) / clock,
+    }
+    bound = max(times, key=lambda name: times[name])
+    flops = 2 * sum(count.cube.values()) + sum(count.vector.values())
+    return Estimate(times[bound], bound, flops, count.bytes)
+
+
+def _spread(size: int, most: int) -> list[int]:
+    if size <= most:
+        return list(range(size))
+    return [round(i * (size - 1) / (most - 1)) for i in range(most)]
+
+
+def _speed_up(tasks: int, cores: int) -> float:
+    """Cores that work on average: the last wave may leave some idle."""
+    return tasks / ceil(tasks / cores) if tasks else 1.0
+
+
+def _cycles(work: Mapping[DType, float], rates: Mapping[str, int], target: Target) -> float:
+    total = 0.0
+    for dtype, amount in work.items():
+        rate = rates.get(dtype.name)
+        if not rate:
+            raise ValueError(f"{target.name} has no engine for {dtype}")
+        total += amount / rate
+    return total
+
+
+def _walk(program: Program, body: tuple[Stmt, ...], env: dict[str, int], weight: float, count: _Count) -> None:
+    for stmt in body:
+        if isinstance(stmt, For):
+            trips = evaluate(stmt.extent, env)
+            walked = _spread(max(trips, 0), _TRIPS)
+            for value in walked:
+                _walk(program, stmt.body, {**env, stmt.var: value}, weight * trips / len(walked), count)
+        elif isinstance(stmt, If):
+            left, right = evaluate(stmt.left, env), evaluate(stmt.right, env)
+            holds = {"<": left < right, "<=": left <= right, "==": left == right}[stmt.relation]
+            _walk(program, stmt.then if holds else stmt.orelse, env, weight, count)
+        elif isinstance(stmt, ReadDim):
+            env[stmt.var] = evaluate(stmt.high, env)
+        else:
+            _instruction(program, stmt, env, weight, count)
+
+
+def _instruction(program: Program, instr: Instr, env: Mapping[str, int], weight: float, count: _Count) -> None:
+    kind = INSTRUCTIONS[instr.op].kind
+    if kind == "sync":
+        return
+    views = [s for s in instr.srcs if isinstance(s, View)]
+    for view in (*views, instr.dst):
+        param = program.param(view.base)
+        if param is not None:
+            count.bytes += _elements(view, env) * param.dtype.bytes * weight
+    if kind == "matmul":
+        left = views[0]
+        dtype = _dtype(program, left)
+        amount = prod(evaluate(s, env) for s in left.shape) * evaluate(views[1].shape[-1], env)
+        count.cube[dtype] = count.cube.get(dtype, 0.0) + amount * weight
+    elif kind != "move":
+        dtype = _dtype(program, views[0]) if views else _dtype(program, instr.dst)
+        amount = max(prod(evaluate(s, env) for s in v.shape) for v in (*views, instr.dst))
+        count.vector[dtype] = count.vector.get(dtype, 0.0) + amount * weight
+
+
+def _elements(view: View, env: Mapping[str, int]) -> int:
+    """Elements of the base that a view touches at most: axes that it repeats count once."""
+    used = {k for index in view.index for k, step in enumerate(linear_index(index, len(view.shape))[1]) if step != 0}
+    return prod(evaluate(extent, env) for k, extent in enumerate(view.shape) if k in used)
+
+
+def _dtype(program: Program, view: View) -> DType:
+    base = program.param(view.base) or program.tile(view.base)
+    assert base is not None
+    return base.dtype

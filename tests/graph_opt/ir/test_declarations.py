@@ -1,0 +1,58 @@
+"""The declarations agree with the operator schemas of the onnx package."""
+
+import onnx
+import onnx.defs
+import pytest
+
+from graph_opt.ir import ops
+
+INTERNAL = {"Fused", "Relayout", "IfMerge"}
+
+
+def newest() -> dict[str, onnx.defs.OpSchema]:
+    found: dict[str, onnx.defs.OpSchema] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        old = found.get(schema.name)
+        if schema.domain == "" and (old is None or schema.since_version > old.since_version):
+            found[schema.name] = schema
+    return {name: schema for name, schema in found.items() if not schema.deprecated}
+
+
+SCHEMAS = newest()
+
+
+def test_every_operator_of_onnx_is_declared() -> None:
+    assert set(SCHEMAS) - {op.name for op in ops.declared()} == set()
+
+
+def test_nothing_else_is_declared() -> None:
+    assert {op.name for op in ops.declared() if "::" not in op.name} - set(SCHEMAS) == INTERNAL
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_inputs_and_attributes_are_those_of_the_schema(name: str) -> None:
+    declared, schema = ops.get(name), SCHEMAS[name]
+    option = {"Optional": "?", "Variadic": "*"}
+    assert declared is not None
+    assert [i.rstrip("?*") for i in declared.inputs] == [i.name for i in schema.inputs]
+    if name != "Loop":  # M and cond are optional there as well
+        assert [i[-1:] if i[-1:] in "?*" else "" for i in declared.inputs] == [
+            option.get(i.option.name, "") for i in schema.inputs
+        ]
+    assert set(declared.attrs) == set(schema.attributes)
+    for key, attribute in schema.attributes.items():
+        if not attribute.default_value.name:
+            assert declared.attrs[key].default is None, key
+            continue
+        wanted = onnx.helper.get_attribute_value(attribute.default_value)
+        if isinstance(wanted, bytes):
+            wanted = wanted.decode()
+        if isinstance(wanted, list):
+            wanted = tuple(w.decode() if isinstance(w, bytes) else w for w in wanted)
+        assert declared.attrs[key].default == (pytest.approx(wanted) if isinstance(wanted, float) else wanted), key
+
+
+def test_commutative_operators_have_interchangeable_inputs() -> None:
+    commutative = {op.name for op in ops.declared() if op.commutative}
+    assert {"Add", "Mul", "Max", "Min", "Equal", "And", "Or"} <= commutative
+    assert commutative.isdisjoint({"Sub", "Div", "Pow", "Less", "Greater", "Mod", "MatMul", "PRelu"})

@@ -1,0 +1,124 @@
+"""Attention against float64 and onnxruntime: layouts, grouped heads, masks, run-time lengths, several key blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from codegen.kernels.attention import lower_attention
+from tests.kernels.lowered import Case, Op, check
+
+rng = np.random.default_rng(0)
+
+
+def normal(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return rng.normal(0, 1, shape).astype(dtype)
+
+
+def attention(mask: bool = False, **attrs: object) -> Op:
+    return ("Attention", ["q", "k", "v", *(["m"] if mask else [])], ["y"], attrs)
+
+
+def exact(arrays: dict[str, np.ndarray], scale: float | None = None) -> np.ndarray:
+    """Attention in float64 on [B, H, S, D] operands."""
+    q, k, v = (arrays[n].astype(np.float64) for n in "qkv")
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, group, axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    if "m" in arrays:
+        mask = arrays["m"]
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True) @ v
+
+
+class Exact(Case):
+    """A case whose expected result is that of float64."""
+
+    def expected(self) -> dict[str, np.ndarray]:
+        (attention_,) = [op for op in self.ops if op[0] == "Attention"]
+        arrays = dict(self.arrays)
+        made = {}
+        for op, inputs, outputs, _ in self.ops:
+            if op == "Transpose" and inputs[0] in arrays:
+                arrays[outputs[0]] = made[outputs[0]] = arrays[inputs[0]].transpose(0, 2, 1, 3)
+        named = {n: arrays[i] for n, i in zip("qkvm", attention_[1], strict=False)}
+        made["y"] = exact(named, attention_[3].get("scale")).astype(arrays[attention_[1][0]].dtype)
+        if "z" in self.outputs:
+            made["z"] = made["y"].transpose(0, 2, 1, 3)
+        return made
+
+
+def case(b: int, h: int, s: int, t: int, d: int, hk: int = 0, dv: int = 0, mask: np.ndarray | None = None,
+         symbolic: bool = False, dtype: type = np.float32, **attrs: object) -> Exact:  # fmt: skip
+    hk, dv = hk or h, dv or d
+    arrays = {"q": normal(b, h, s, d, dtype=dtype), "k": normal(b, hk, t, d, dtype=dtype),
+              "v": normal(b, hk, t, dv, dtype=dtype)}  # fmt: skip
+    shapes = {"q": ("b", h, "s", d), "k": ("b", hk, "t", d), "v": ("b", hk, "t", dv), "y": ("b", h, "s", dv)}
+    if mask is not None:
+        arrays["m"] = mask
+        names = dict(zip(range(4), ("b", h, "s", "t"), strict=True))
+        lead = 4 - mask.ndim
+        shapes["m"] = tuple(n if n == 1 else names[lead + i] for i, n in enumerate(mask.shape))
+    return Exact("attention", [attention(mask is not None, **attrs)], arrays, ["y"], [], shapes if symbolic else {},
+                 dims={"b": b, "s": s, "t": t}, opset=23)  # fmt: skip
+
+
+@pytest.mark.parametrize("s,t", [(1, 1), (7, 5), (64, 65), (130, 33), (3, 1025), (66, 1100)])
+@pytest.mark.parametrize("d,dv", [(8, 8), (33, 17)])
+def test_lengths(s: int, t: int, d: int, dv: int) -> None:
+    check(case(2, 2, s, t, d, dv=dv), lower_attention, rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("s,t", [(1, 1), (5, 600), (130, 33)])
+def test_run_time_lengths(s: int, t: int) -> None:
+    check(case(2, 3, s, t, 16, symbolic=True), lower_attention, rtol=1e-4, atol=3e-6)
+    mask = np.where(rng.random((2, 1, s, t)) < 0.3, -1e9, 0).astype(np.float32)
+    mask[..., 0] = 0
+    check(case(2, 3, s, t, 16, mask=mask, symbolic=True), lower_attention, rtol=1e-4, atol=3e-6)
+
+
+def test_grouped_heads() -> None:
+    check(case(1, 6, 9, 20, 16, hk=2), lower_attention, rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9, 600), (2, 1, 1, 600), (1, 1, 9, 600), (9, 600), (1, 3, 1, 600)], ids=str)
+@pytest.mark.parametrize("blocks", [False, True], ids=["one block", "blocks"])
+def test_masks(shape: tuple[int, ...], blocks: bool) -> None:
+    mask = rng.normal(0, 2, shape).astype(np.float32)
+    check(case(2, 3, 9, 600, 16, mask=mask, symbolic=blocks), lower_attention, rtol=1e-4, atol=3e-6)
+    check(case(2, 3, 9, 600, 16, mask=mask > 0, symbolic=blocks), lower_attention, rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["one block", "blocks"])
+def test_rows_masked_everywhere(blocks: bool) -> None:
+    """The least finite number hides everything: weights are uniform. -inf leaves nothing: NaN."""
+    mask = np.zeros((1, 1, 4, 600), np.float32)
+    mask[..., 1, :] = np.finfo(np.float32).min
+    mask[..., 2, :] = -np.inf
+    mask[..., 3, :599] = -np.inf
+    c = case(1, 2, 4, 600, 8, mask=mask, symbolic=blocks)
+    result = c.expected()["y"]
+    assert np.isnan(result[:, :, 2]).all() and not np.isnan(result[:, :, [0, 1, 3]]).any()
+    check(c, lower_attention, rtol=1e-4, atol=3e-6)
+
+
+def test_head_transposes_are_strides() -> None:
+    arrays = {n: normal(2, 9 if n == "q0" else 20, 3, 16) for n in ("q0", "k0", "v0")}
+    turn = {"perm": [0, 2, 1, 3]}
+    ops: list[Op] = [("Transpose", [f"{n}0"], [n], turn) for n in "qkv"]
+    ops += [attention(), ("Transpose", ["y"], ["z"], turn)]
+    check(Exact("attention", ops, arrays, ["z"], opset=23), lower_attention, rtol=1e-4, atol=3e-6)
+
+
+def test_scale_and_half_precision() -> None:
+    check(case(1, 2, 9, 40, 16, scale=0.7), lower_attention, rtol=1e-4, atol=3e-6)
+    for symbolic in (False, True):
+        check(case(1, 2, 9, 600, 16, dtype=np.float16, symbolic=symbolic), lower_attention, rtol=2e-3, atol=1e-3)
+
+
+def test_three_axes_against_onnxruntime() -> None:
+    arrays = {"q": normal(2, 9, 24), "k": normal(2, 20, 24), "v": normal(2, 20, 24)}
+    c = Case("attention", [attention(q_num_heads=3, kv_num_heads=3, softcap=2.0)], arrays, ["y"], opset=23)
+    check(c, lower_attention, rtol=1e-4, atol=3e-6)

@@ -1,0 +1,104 @@
+"""Small packages for the runtime's tests: hand-written tile programs, planned and written to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from acl_runtime.om import FusedGraph
+from acl_runtime.package_layout import ClassPart, write_model
+from codegen.llvm.detect import detect_host_class
+from codegen.tile.build import ProgramBuilder
+from codegen.tile.ir import axis
+from codegen.tile.text import program_to_text
+from graph_opt.plan import (
+    HostRecord,
+    KernelRecord,
+    PlanInput,
+    Scheduled,
+    TaskOperand,
+    ValueInfo,
+    plan,
+    plan_to_json,
+)
+from tensor_types.dims import Dim, Expr, ceildiv, dmin
+from tensor_types.dtypes import F32, I64
+
+BLOCK = 64
+VIEWER = FusedGraph("test", (), (), (), ())
+
+
+def elementwise(ops: Sequence[str], n_inputs: int = 1, symbolic: bool = True, size: int = 0) -> str:
+    """Program over flat f32 arrays of d0 elements: the unary or binary instructions in turn, left to right."""
+    b = ProgramBuilder("elementwise")
+    count: Dim = b.dim("d0", low=1) if symbolic else size
+    sources = [b.param(f"p{i}", F32, (count,)) for i in range(n_inputs)]
+    target = b.param(f"p{n_inputs}", F32, (count,), "out")
+    tiles = [b.tile(f"t{i}", F32, (BLOCK,)) for i in range(n_inputs)]
+    block = b.grid("g", ceildiv(count, BLOCK))
+    rows = dmin(BLOCK, count - BLOCK * block)
+    views = [t.window((0,), (rows,)) for t in tiles]
+    for view, source in zip(views, sources, strict=True):
+        b.load(view, source.view(BLOCK * block + axis(0), shape=(rows,)))
+    for op in ops:
+        if op in ("add", "sub", "mul"):
+            getattr(b, op)(views[0], views[0], views[1])
+        else:
+            getattr(b, op)(views[0], views[0])
+    b.store(target.view(BLOCK * block + axis(0), shape=(rows,)), views[0])
+    return program_to_text(b.finish())
+
+
+def gather(rows: int, columns: int, count: int) -> str:
+    """y[i] = table[index[i]] over rows; an index out of range ends the task."""
+    b = ProgramBuilder("gather")
+    table, index = b.param("p0", F32, (rows, columns)), b.param("p1", I64, (count,))
+    target = b.param("p2", F32, (count, columns), "out")
+    picked, chosen = b.tile("t0", F32, (count, columns)), b.tile("t1", I64, (count,))
+    b.load(chosen, index)
+    b.gather(picked.whole(), table.whole(), chosen.view(axis(0), shape=(count, columns)), axis=0, wrap=1)
+    b.store(target, picked)
+    return program_to_text(b.finish())
+
+
+def kernel(text: str, reads: Sequence[str], write: str, size: Dim | None, **more: Any) -> Scheduled:
+    """A record of an element-wise program over `size` elements (None: the program has no dims)."""
+    operands = [TaskOperand(r, "in") for r in reads] + [TaskOperand(write, "out")]
+    grid = 1 if size is None and not isinstance(more.get("grid"), int | Expr) else more.pop("grid", None)
+    if grid is None:
+        assert size is not None
+        grid = ceildiv(size, BLOCK)
+    guards = more.pop("guards", ())
+    dims = () if size is None else (size,)
+    node = more.pop("node", f"make_{write}")
+    record = KernelRecord(text, tuple(operands), dims, grid, node, "region", **{"work": size or 0, **more})
+    return Scheduled(record, guards)
+
+
+def host(op: str, reads: Sequence[str | None], writes: Sequence[str], **attrs: Any) -> Scheduled:
+    return Scheduled(HostRecord(op, tuple(reads), tuple(writes), f"host_{op}", attrs))
+
+
+def write(
+    path: Path,
+    values: Sequence[ValueInfo],
+    records: Sequence[Scheduled],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    dims: Mapping[str, tuple[int, int | None]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    host_class: str | None = None,
+    objects: list[bytes] | None = None,
+    packed: bool = True,
+) -> dict[str, Any]:
+    """Plans and writes a package; gives the plan's JSON."""
+    model = PlanInput(tuple(values), tuple(records), tuple(inputs), tuple(outputs), dict(dims or {}))
+    json_plan = plan_to_json(plan(model))
+    part = ClassPart(json_plan, objects, packed)
+    name = host_class or detect_host_class()
+    write_model(path, classes={name: part}, constants=constants or {}, viewer=VIEWER, header={"tool": "test"})
+    return json_plan
