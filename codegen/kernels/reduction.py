@@ -238,11 +238,11 @@ class _Lowering:
 
     def _chunk(self, starts: dict[int, Dim], counts: dict[int, Dim]) -> _Chunk:
         groups = range(len(self.space.groups))
-        extents = tuple(self.counts[g] if g in self.counts else counts[g] for g in groups)
+        extents = tuple(self.counts[g] if g in self.counts else counts[g] for g in groups) or (1,)
         index = tuple((self.starts[g] if g in self.starts else starts[g]) + axis(g) for g in groups)
         shape = tuple(self.blocks.get(g) or self.pieces[g] or 1 for g in groups)
         self._stats += 1
-        emitter = ElementwiseEmitter(self.task, shape or (1,), extents or (1,), prefix=f"c{self._stats}_")
+        emitter = ElementwiseEmitter(self.task, shape or (1,), extents, prefix=f"c{self._stats}_")
         operands = self._operands(self.before, index, extents)
         if self.source.name in self.values:
             operands[self.source.name] = self.space.view(self.values[self.source.name], index, extents)
@@ -254,8 +254,6 @@ class _Lowering:
             x = constant
         if self.compute != self.dtype:
             x = emitter.apply("TCVT", self.compute, x)
-        if not extents:
-            x = View(x.base, x.index, (1,)) if isinstance(x, View) else x
         return _Chunk(emitter, extents, index, x)
 
     def _operands(self, nodes: Sequence[Node], index: Sequence[Dim], extents: Sequence[Dim]) -> dict[str, Operand]:
@@ -277,7 +275,7 @@ class _Lowering:
     def spread(self, stat: View, chunk: _Chunk) -> View:
         """A statistic seen at every position of a chunk."""
         index = tuple(axis(g) for g in self.kept) or (0,)
-        return View(stat.base, index, chunk.counts or (1,))
+        return View(stat.base, index, chunk.counts)
 
     def accumulate(self, op: str, term: Callable[[_Chunk], Operand], **attrs: int) -> View:
         """The reduction of `term` over all reduced positions."""
@@ -322,9 +320,7 @@ class _Lowering:
         if self.compute != self.dtype and self.op not in ARG:
             result = self.small.apply("TCVT", self.dtype, result)
         index = self._kept_index()
-        operands = self._operands(self.after, index, self.kept_counts)
-        if not self.kept:
-            operands = {k: View(v.base, v.index, (1,)) if isinstance(v, View) else v for k, v in operands.items()}
+        operands = self._operands(self.after, index, self.kept_counts or (1,))
         operands[out.name] = result
         self.small.run(self.after, operands, self.body.outputs)
         for name, value in self.outputs:
@@ -448,7 +444,7 @@ class _Lowering:
             operands.setdefault(self.source.name, c.x) if self.compute == self.dtype else None
             c.emitter.run(self.after, operands, self.body.outputs)
             for name, outer in self.outputs:
-                self._store(self.space.view(outer, c.index, c.counts or (1,), "out"), operands[name])
+                self._store(self.space.view(outer, c.index, c.counts, "out"), operands[name])
 
 
 def _neutral(op: str, dtype: DType) -> float | int:

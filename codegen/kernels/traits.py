@@ -21,11 +21,12 @@ TRAITS: tuple[FamilyTraits, ...] = (
         "matmul", frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"}), _NONE, _POINTWISE, _PLAIN,
         _FLOATS | {"i8", "u8"},
     ),
-    FamilyTraits("conv", frozenset({"Conv", "ConvTranspose"}), _NONE, _POINTWISE, _BOTH, _FLOATS),
+    FamilyTraits("conv", frozenset({"Conv", "ConvTranspose"}), _NONE, _POINTWISE, _BOTH, _FLOATS,
+                 "channels_last"),
     FamilyTraits(
         "pool",
         frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"}),
-        _NONE, _NONE, _BOTH, _FLOATS,
+        _NONE, _NONE, _BOTH, _FLOATS, "channels_last",
     ),
     FamilyTraits(
         "reduction",

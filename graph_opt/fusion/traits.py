@@ -19,3 +19,5 @@ class FamilyTraits:
     epilogue: frozenset[str]
     formats: frozenset[str]
     dtypes: frozenset[str]
+    prefers: str = "plain"
+    """The format in which the family is fastest, where it takes several."""

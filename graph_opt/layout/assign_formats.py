@@ -1,9 +1,10 @@
 """Assigns physical formats: channels last around convolutions, plain elsewhere.
 
 Rules, applied to the nodes in order:
-1. Operators of families that take only channels-last data (`FamilyTraits.formats`) get it on input 0 and give it.
-2. Operators that work at any order of axes (element-wise, Concat, Slice, Pad, Split, reductions that keep dims) follow
-   their inputs: if one of full rank is channels last, all are made so, and the outputs are.
+1. Operators of families that prefer channels-last data (`FamilyTraits.prefers`) get it on input 0 and give it.
+2. Operators that work at any order of axes (element-wise, Concat, Slice, Pad, Split, Resize, reductions of families
+   that take channels last and that keep dims) follow their inputs: if one of full rank is channels last, all are made
+   so, and the outputs are.
 3. Reshapes that keep N and C and only regroup spatial axes keep channels last.
 4. Everything else takes and gives plain data; so do graph inputs and outputs and the values that subgraphs use.
 A relayout that moves only axes of extent 1 costs nothing: lowering turns it into an alias.
@@ -19,7 +20,7 @@ from graph_opt.ir import Graph, Node, Value, ops
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.formats import PLAIN, Format, channels_last
 
-_FOLLOW = {"Concat", "Slice", "Pad", "Split", "IfMerge"}
+_FOLLOW = {"Concat", "Slice", "Pad", "Split", "Resize", "IfMerge"}
 _REGROUP = {"Reshape", "Squeeze", "Unsqueeze"}
 
 
@@ -31,12 +32,14 @@ class AssignFormats:
     name: str = "assign-formats"
 
     def apply(self, graph: Graph) -> bool:
-        wanting = {a for t in self.traits if t.formats == {"channels_last"} for a in t.anchors}
+        wanting = {a for t in self.traits if t.prefers == "channels_last" for a in t.anchors}
+        reducing = {a for t in self.traits if "channels_last" in t.formats and t.name == "reduction" for a in t.anchors}
+        following = _FOLLOW | reducing
         relayouts: dict[tuple[str, Format], Value] = {}
         inner = _outer_values_of_subgraphs(graph)
         changed = False
         for node in list(graph.nodes):
-            wanted = _wanted_format(node, wanting)
+            wanted = _wanted_format(node, wanting, following)
             data = _data_inputs(node, wanting)
             for index, value in enumerate(node.inputs):
                 if value is None or value.is_constant or value.shape is None:
@@ -68,7 +71,7 @@ def _rank(format_: Format) -> int:
     return len(permutation) if permutation else -1
 
 
-def _wanted_format(node: Node, wanting: set[str]) -> Format | None:
+def _wanted_format(node: Node, wanting: set[str], following: set[str]) -> Format | None:
     """The format in which the node takes its data and gives its results; None is plain."""
     first = node.input(0)
     if node.op in wanting:
@@ -76,9 +79,8 @@ def _wanted_format(node: Node, wanting: set[str]) -> Format | None:
     if node.op in _REGROUP:
         return first.format if first is not None and _regroups_spatial_axes(first, node.output) else None
     declared = ops.get(node.op)
-    kind = declared.kind if declared else ""
-    follows = kind == "elementwise" or node.op in _FOLLOW or (kind == "reduction" and _keeps_rank(node))
-    if not follows:
+    elementwise = declared is not None and declared.kind == "elementwise"
+    if not elementwise and not (node.op in following and _keeps_rank(node)):
         return None
     formats = [v.format for v in node.inputs if v is not None and not v.is_constant and not v.format.is_plain]
     if not formats or any(o.shape is None or o.rank != _rank(formats[0]) for o in node.outputs):
@@ -94,7 +96,7 @@ def _keeps_rank(node: Node) -> bool:
 def _data_inputs(node: Node, wanting: set[str]) -> Sequence[int]:
     """Indices of the inputs that follow the format."""
     declared = ops.get(node.op)
-    if node.op in wanting or node.op in ("Slice", "Pad", "Split") or node.op in _REGROUP:
+    if node.op in wanting or node.op in ("Slice", "Pad", "Split", "Resize") or node.op in _REGROUP:
         return (0,)
     if declared is not None and declared.kind == "reduction":
         return (0,)

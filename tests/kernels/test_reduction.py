@@ -59,14 +59,10 @@ def test_run_time_sizes(op: str) -> None:
         check(reduce_case(op, np.ascontiguousarray(y), (2, 3), 1, ("n", 6, "m", 1), last=True), lower_reduction, 5e-5, 1e-5)
 
 
-def test_integers_and_nan() -> None:
+def test_integers() -> None:
     x = rng.integers(-9, 9, (4, 33)).astype(np.int32)
-    for op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean"):
-        if op != "ReduceMean":
-            check(reduce_case(op, x, (1,), 0), lower_reduction)
-    y = f32(3, 40)
-    y[1, 7] = np.nan
-    check(reduce_case("ReduceMax", y, (1,), 0), lower_reduction)
+    for op in ("ReduceSum", "ReduceMax", "ReduceMin"):
+        check(reduce_case(op, x, (1,), 0), lower_reduction)
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])

@@ -381,7 +381,7 @@ def _run_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: object
         lambda p: p["tasks"][0].__setitem__("guard", [0, 1]),
         lambda p: p["storages"][0].__setitem__(1, 1 << 20),
         lambda p: p["storages"][0].__setitem__(0, 16),
-        lambda p: p.__setitem__("arena", 64),
+        lambda p: p.__setitem__("arena", 32),
         lambda p: p.__setitem__("storages", []),
         lambda p: p["programs"].__setitem__(0, p["programs"][0] + " "),
         lambda p: p["programs"].__setitem__(0, p["programs"][0].replace("p1[_0 + 64*g]", "p1[_0 + 65*g]")),

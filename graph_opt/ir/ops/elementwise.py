@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -194,8 +194,8 @@ def _clip(ctx: Inference) -> None:
     content = ctx.array(0)
     for index, bound in ((1, dmax), (2, dmin)):
         if ctx.has(index) and content is not None:
-            limit = ctx.content(index)
-            content = None if limit is None else np.asarray(np.frompyfunc(bound, 2, 1)(content, limit[0]), object)
+            limit = ctx.array(index)
+            content = None if limit is None else np.asarray(np.frompyfunc(bound, 2, 1)(content, limit), object)
     ctx.set(0, ctx.dtype(), ctx.shape(), content)
 
 
@@ -207,20 +207,19 @@ def _swiglu(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), broadcast(ctx.shape(0), ctx.shape(1)))
 
 
-def _unary_family(names: str, attrs: Mapping[str, object] | None = None, inputs: str = "X") -> None:
-    declare(names, inputs, "elementwise", same, attrs)
-
-
-_unary_family(
-    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Erf Exp Log Sqrt Reciprocal Round Sigmoid Sign "
-    "Relu HardSwish Mish Softplus Softsign BitwiseNot"
+declare(
+    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Erf Exp Log Sign Softsign",
+    "input",
+    "elementwise",
+    same,
 )
-_unary_family("Celu Elu Swish ThresholdedRelu", {"alpha": 1.0})
-_unary_family("Gelu", {"approximate": "none"})
-_unary_family("HardSigmoid", {"alpha": 0.2, "beta": 0.5})
-_unary_family("LeakyRelu", {"alpha": 0.01})
-_unary_family("Selu", {"alpha": 1.6732631921768188, "gamma": 1.0507010221481323})
-_unary_family("Shrink", {"bias": 0.0, "lambd": 0.5}, "input")
+declare("Sqrt Reciprocal Round Sigmoid Relu HardSwish Mish Softplus BitwiseNot", "X", "elementwise", same)
+declare("Celu Elu Swish ThresholdedRelu", "X", "elementwise", same, {"alpha": 1.0})
+declare("Gelu", "X", "elementwise", same, {"approximate": "none"})
+declare("HardSigmoid", "X", "elementwise", same, {"alpha": 0.2, "beta": 0.5})
+declare("LeakyRelu", "X", "elementwise", same, {"alpha": 0.01})
+declare("Selu", "X", "elementwise", same, {"alpha": 1.6732631921768188, "gamma": 1.0507010221481323})
+declare("Shrink", "input", "elementwise", same, {"bias": 0.0, "lambd": 0.5})
 
 declare("Abs", "X", "elementwise", _unary(lambda ctx, a: a if ctx.proves(0, a) else -a if ctx.proves(a, 0) else None))
 declare("Neg", "X", "elementwise", _unary(lambda ctx, a: -a))

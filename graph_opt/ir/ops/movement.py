@@ -148,7 +148,8 @@ def _concat(ctx: Inference) -> None:
             raise ctx.error(f"axis {i} has extents {sorted(numbers)}")
         out.append(next(iter(numbers)) if numbers else extents[0])
     arrays = [ctx.array(i) for i in range(count)]
-    content = None if any(a is None for a in arrays) else np.concatenate(arrays, axis=axis)  # type: ignore[arg-type]
+    known_arrays = [a for a in arrays if a is not None]
+    content = np.concatenate(known_arrays, axis=axis) if len(known_arrays) == count else None
     ctx.set(0, ctx.dtype(), out, content)
 
 
@@ -227,7 +228,7 @@ def _slice(ctx: Inference) -> None:
         return ctx.set(0, ctx.dtype(), ctx.fresh_shape(len(shape)))
     lengths = (ctx.shape(1), ctx.shape(2))
     count = next((s[0] for s in lengths if s and isinstance(s[0], int)), len(axes) if axes else len(shape))
-    axes = tuple(range(count)) if axes is None else axes  # type: ignore[arg-type]
+    axes = tuple(range(count)) if axes is None else axes
     out = list(shape)
     index: list[slice] = [slice(None)] * len(shape)
     exact = True

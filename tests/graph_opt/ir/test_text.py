@@ -19,11 +19,13 @@ FULL = """graph g(%x: f32[batch, 3, h, w], %"odd name:0": i64[]) -> (%y, %s) {
   %t: f32[batch, 10, ((h + 1)//2), ((w + 1)//2)] {perm(0,2,3,1)} = Conv(%x, %w, _) {strides=[2, 2]} @conv1
   %y: f32[batch, 10, ((h + 1)//2), ((w + 1)//2)] = Mul(%t, %half) @"a b"
   %s: i64[4] <batch, 10, ((h + 1)//2), ((w + 1)//2)> = Shape(%y)
-  %o: f32[?], %i: i64[min(batch, h)] = Custom::Op(%s) {a=1.5, b="q\\"", c=["k", "l"], d=tensor f32[2] [1.0, nan], e=-3, f=null, g=1e-05}
+  %o: f32[?], %i: i64[min(batch, h)] = Custom::Op(%s) {ATTRS}
   origin "src:0" = same %t
   origin "gone" = dead
 }
 """
+
+FULL = FULL.replace("ATTRS", 'a=1.5, b="q\\"", c=["k", "l"], d=tensor f32[2] [1.0, nan], e=-3, f=null, g=1e-05')
 
 NESTED = """graph g(%c: bool[], %x: f32[n, 4]) -> (%y) {
   %y: f32[n, 4] = If(%c)
