@@ -1,10 +1,10 @@
-"""The ONNX frontend: reads `.onnx` files, opset 1 to the newest, into the graph IR with one meaning per operator.
+"""The reader: ONNX files of any opset become the graph IR, one meaning per operator.
 
-Takes a path and gives a `Graph` with types inferred and the origin of every source tensor, or one error with its place.
-Knows ONNX and the graph IR; never a kernel, a target or the runtime.
+Takes a path (external data is memory-mapped) and shapes wished for inputs; gives a `Graph` with the origin of every
+source tensor. Knows `graph_opt.ir` and onnx; knows no pass, no kernel, no package and no runtime.
 """
 
-from frontend.reader import read_model
-from frontend.support import unsupported
+from frontend.read_model import read_model
+from frontend.unsupported import UnsupportedNode, unsupported, unsupported_error
 
-__all__ = ["read_model", "unsupported"]
+__all__ = ["UnsupportedNode", "read_model", "unsupported", "unsupported_error"]

@@ -1,84 +1,93 @@
-"""TensorProto to numpy: inline data without a copy where the encoding allows, external data memory-mapped."""
+"""TensorProto to numpy. Raw bytes are viewed, external data is memory-mapped; neither is copied."""
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 from tensor_types.dtypes import DType, from_onnx
 from tensor_types.errors import InvalidModel
 
-_SUB_BYTE = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)
+EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
-def dtype_of(number: int, tensor: str) -> DType:
-    """The dtype of an ONNX number; InvalidModel names the tensor that has an unknown one."""
+def element_type(number: int, tensor: str) -> DType:
+    """The dtype of an ONNX number; InvalidModel when there is none."""
     try:
         return from_onnx(number)
     except KeyError:
-        raise InvalidModel(
-            f"unknown element type {number}", code="E16001", where={"tensor": tensor}, remedy="use a newer openatc"
-        ) from None
+        raise InvalidModel(f"unknown element type {number}", where={"tensor": tensor}) from None
 
 
-def array_of(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
-    """The tensor's data; read-only views of the file for external data."""
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return _external(tensor, folder)
-    type_ = dtype_of(tensor.data_type, tensor.name)
+def to_array(proto: onnx.TensorProto, folder: Path) -> np.ndarray:
+    """The tensor's content; sub-byte types one element per byte. `folder` is where external data lies."""
+    dtype = element_type(proto.data_type, proto.name)
+    shape = tuple(proto.dims)
+    if any(d < 0 for d in shape):
+        raise InvalidModel(f"a constant has the shape {list(shape)}", where={"tensor": proto.name})
+    if proto.data_location == EXTERNAL:
+        return _external(proto, dtype, shape, folder)
     try:
-        if tensor.raw_data and tensor.data_type not in (*_SUB_BYTE, TensorProto.STRING):
-            return np.frombuffer(tensor.raw_data, type_.numpy).reshape(tuple(tensor.dims))
-        array = numpy_helper.to_array(tensor)
-        return array if array.dtype == type_.numpy else array.astype(type_.numpy)
+        if proto.HasField("raw_data") and dtype.bits >= 8 and dtype.kind != "handle":
+            return np.frombuffer(proto.raw_data, dtype.numpy).reshape(shape)
+        array = numpy_helper.to_array(proto)
     except (ValueError, TypeError) as error:
         raise InvalidModel(
-            f"its data do not fit shape {list(tensor.dims)}: {error}", code="E16001", where={"tensor": tensor.name},
-            remedy="export the model again",
-        ) from error  # fmt: skip
+            f"the bytes do not fit {dtype}{list(shape)}", where={"tensor": proto.name}, remedy="export the model again"
+        ) from error
+    if dtype.kind == "handle":
+        decoded = [v.decode() if isinstance(v, bytes) else str(v) for v in array.reshape(-1)]
+        return np.array(decoded, object).reshape(shape)
+    return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
 
 
-def _external(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    where = {"tensor": tensor.name}
+def _external(proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], folder: Path) -> np.ndarray:
+    entries = {item.key: item.value for item in proto.external_data}
+    where = {"tensor": proto.name}
     location = entries.get("location", "")
-    path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder.resolve()):
+    file = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not file.is_relative_to(folder.resolve()):
         raise InvalidModel(
-            f"external data {location!r} lie outside the model's folder", code="E16001", where=where,
-            remedy="put the data file beside the model",
+            f"external data {location!r} lies outside the model's folder", code="E13026", where=where,
+            remedy="put the data file beside the model and save a relative location",
         )  # fmt: skip
-    if not path.is_file():
-        raise InvalidModel(
-            f"external data file {location!r} is missing", code="E16001", where=where,
-            remedy="copy the file beside the model",
-        )  # fmt: skip
-    type_ = dtype_of(tensor.data_type, tensor.name)
-    count = int(np.prod(tensor.dims, dtype=np.int64))
-    packed = tensor.data_type in _SUB_BYTE
-    length = (count + 1) // 2 if packed else count * type_.bytes
+    count = prod(shape)
+    needed = (count * dtype.bits + 7) // 8
     try:
-        offset = int(entries.get("offset", "0"))
-        stated = int(entries.get("length", length))
-    except ValueError:
-        offset, stated = -1, -1
-    if offset < 0 or stated != length or offset + length > path.stat().st_size:
+        start, length = int(entries.get("offset") or 0), int(entries.get("length") or needed)
+        size = file.stat().st_size
+    except ValueError as error:
+        raise InvalidModel("offset or length of external data is no number", code="E13005", where=where) from error
+    except OSError as error:
         raise InvalidModel(
-            f"external data of {length} bytes at {offset} do not fit {location!r}", code="E16001", where=where,
-            remedy="the file is truncated or belongs to another model; export again",
+            f"external data {location!r} cannot be opened: {error.strerror}", code="E13001", where=where,
+            remedy="copy the data file together with the model",
+        ) from error  # fmt: skip
+    if start < 0 or length != needed or start + needed > size:
+        raise InvalidModel(
+            f"{needed} bytes needed, {length} declared, {max(size - start, 0)} present in {location!r}",
+            code="E13015", where=where, remedy="the data file is truncated or belongs to another model: copy it again",
         )  # fmt: skip
     if not count:
-        return np.zeros(tuple(tensor.dims), type_.numpy)
-    raw = np.memmap(path, np.uint8, "r", offset, (length,))
-    if packed:
-        halves = np.stack([raw & 15, raw >> 4], -1).reshape(-1)[:count]
-        signed = tensor.data_type == TensorProto.INT4
-        numbers = np.where(halves > 7, halves.astype(np.int16) - 16, halves) if signed else halves
-        if tensor.data_type == TensorProto.FLOAT4E2M1:
-            return halves.view(ml_dtypes.float4_e2m1fn).reshape(tuple(tensor.dims))
-        return numbers.astype(type_.numpy).reshape(tuple(tensor.dims))
-    return raw.view(type_.numpy).reshape(tuple(tensor.dims))
+        return np.zeros(shape, dtype.numpy)
+    if dtype.bits < 8:
+        packed = np.memmap(file, np.uint8, "r", start, (needed,))
+        return numpy_helper.to_array(
+            onnx.TensorProto(data_type=proto.data_type, dims=proto.dims, raw_data=packed.tobytes())
+        )
+    return np.memmap(file, dtype.numpy, "r", start, shape)
+
+
+def sparse_to_array(proto: onnx.SparseTensorProto, folder: Path) -> np.ndarray:
+    """A sparse tensor, made dense."""
+    values, indices = to_array(proto.values, folder), to_array(proto.indices, folder)
+    dense = np.zeros(tuple(proto.dims), values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense

@@ -1,7 +1,11 @@
-"""`python -m models list | get NAME ... | all`: shows the models, or brings them into the cache and prints their paths."""
+"""`python -m models list | get NAME ... | get NAME -o FILE | all`: shows the models, or brings them into the cache.
+
+Prints the path of each; with -o copies one model to FILE.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 from models import registry
@@ -17,6 +21,14 @@ def main(arguments: list[str]) -> int:
             return 0
         case ["all"]:
             wanted = registry.names()
+        case ["get", name, "-o", target]:
+            try:
+                shutil.copyfile(registry.get(name), target)
+            except (registry.ModelUnavailable, KeyError) as error:
+                print(f"{name}: {error.args[0]}", file=sys.stderr)
+                return 1
+            print(target)
+            return 0
         case ["get", _, *_]:
             wanted = arguments[1:]
         case _:

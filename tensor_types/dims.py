@@ -538,7 +538,7 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int, steps: list[int
     if low is not None and low >= 0:
         return True
     steps[0] -= 1
-    if depth <= 0 or steps[0] < 0 or isinstance(value, int):
+    if depth <= 0 or steps[0] < 0 or isinstance(value, int) or len(value.terms) > 1024:
         return False
     linear = {m[0]: f for m, f in value.terms if len(m) == 1}
     seen_elsewhere = {a for m, _ in value.terms if len(m) > 1 for a in m}

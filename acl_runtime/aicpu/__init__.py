@@ -4,9 +4,32 @@ Takes an op name, attributes and arrays, gives arrays; ONNX semantics of the new
 """
 
 from acl_runtime.aicpu import (
+    attention,
+    bodies,
     elementwise,
+    products,
+    quantize,
+    recurrent,
+    reductions,
+    resize,
+    sequences,
     shape_ops,
 )
 from acl_runtime.aicpu.registry import evaluate, has_implementation, implementation, implemented_ops
 
-__all__ = ["elementwise", "shape_ops", "evaluate", "has_implementation", "implementation", "implemented_ops"]
+__all__ = [
+    "attention",
+    "bodies",
+    "elementwise",
+    "evaluate",
+    "has_implementation",
+    "implementation",
+    "implemented_ops",
+    "products",
+    "quantize",
+    "recurrent",
+    "reductions",
+    "resize",
+    "sequences",
+    "shape_ops",
+]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensor_types.dtypes import dtype
 from tensor_types.errors import UnsupportedOperator
 
 Inputs = Sequence[Any]
@@ -50,10 +51,23 @@ def evaluate(op: str, attrs: Attrs, inputs: Inputs, n_outputs: int = 1) -> list[
         raise UnsupportedOperator(
             f"the AI CPU has no implementation of {op}", where={"op": op}, remedy="express it with other operators"
         )
+    plain = {name: tensor(value) if is_tensor(value) else value for name, value in attrs.items()}
     with np.errstate(all="ignore"):
-        results = function(inputs, attrs, n_outputs)
+        results = function(inputs, plain, n_outputs)
     found = list(results) if isinstance(results, tuple) else [results]
     return found[:n_outputs]
+
+
+def is_tensor(value: Any) -> bool:
+    """True for the JSON form of a tensor."""
+    return isinstance(value, dict) and value.keys() == {"dtype", "shape", "values"}
+
+
+def tensor(value: Any) -> np.ndarray:
+    """The array of {"dtype", "shape", "values"}, values being a flat list; an array is given back as it is."""
+    if isinstance(value, np.ndarray):
+        return value
+    return np.array(value["values"], dtype(value["dtype"]).numpy).reshape(value["shape"])
 
 
 def get(inputs: Inputs, index: int) -> Any:

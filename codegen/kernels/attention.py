@@ -21,7 +21,7 @@ from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
-from tensor_types.dims import Dim, ceildiv, dmin
+from tensor_types.dims import Dim, ceildiv, dmax, dmin
 from tensor_types.dtypes import BF16, BOOL, F16, F32
 
 _HEAD_SPLIT = (0, 2, 1, 3)
@@ -135,8 +135,6 @@ def problem_of(node: Node) -> Problem:
 def lower_attention(node: Node, target: Target) -> list[Record] | None:
     """One task for a Fused node of family attention."""
     p = problem_of(node)
-    if p.causal:
-        raise NotLowerable("causal attention without a mask")
     if any(d == 0 for d in (p.q.batch, p.q.heads, p.q.length, p.v.width)):
         return []
     if p.q.value.dtype not in (F32, F16, BF16) or p.k.length == 0:
@@ -213,7 +211,7 @@ class _Kernel:
 
     @property
     def base_2(self) -> bool:
-        """Exponentials to base 2, the factor folded into the scale: not with masks, whose huge values would overflow."""
+        """Exponentials to base 2, the factor folded into the scale; not with masks, whose huge values would overflow."""
         return self.p.mask is None and not self.p.softcap
 
     def exponential(self, dst: View, src: View) -> None:
@@ -252,6 +250,12 @@ class _HostKernel(_Kernel):
         self.now, self.factor, self.part = (paths.tile(F32, (self.rows,)) for _ in range(3))
         self.wide_q = paths.tile(F32, (self.rows, d), "L1") if p.q.value.dtype != F32 else None
         self.wide_v = paths.tile(F32, (self.keys, dv), "L1") if p.v.value.dtype != F32 else None
+        if p.causal:
+            # step[_1 - _0 + offset] is 0 for keys up to the query's own position, -inf behind it.
+            self.origin = self.rows + self.panel
+            self.step = paths.tile(F32, (2 * self.origin,))
+            task.expands(self.step.window((0,), (self.origin + 1,)), 0.0)
+            task.expands(self.step.window((self.origin + 1,), (self.origin - 1,)), float("-inf"))
         if not one:
             task.expands(self.highest, _LOWEST)
             task.expands(self.sums, 0.0)
@@ -259,7 +263,15 @@ class _HostKernel(_Kernel):
 
         def key_block(j: Dim) -> None:
             self._pack(j)
-            self.loop("i", ceildiv(total, self.rows), lambda i: self._query_block(i, j, total, one))
+
+            def query_block(i: Dim) -> None:
+                if p.causal and j != 0:
+                    with task.when(self.keys * j, "<", self.first + self.rows * (i + 1)):
+                        self._query_block(i, j, total, one)
+                else:
+                    self._query_block(i, j, total, one)
+
+            self.loop("i", ceildiv(total, self.rows), query_block)
 
         self.loop("j", ceildiv(self.t, self.keys), key_block)
         if not one:
@@ -298,6 +310,8 @@ class _HostKernel(_Kernel):
         p, task = self.p, self.task
         keys, rows = self._count(j), _extent(self.rows, i, total)
         first = self.first + self.rows * i
+        if p.causal:
+            keys = dmin(keys, dmax(0, first + self.rows - self.keys * j))
         queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, p.q.width))
         if self.wide_q is not None:
             wide = self.wide_q.window((0, 0), (rows, p.q.width))
@@ -310,6 +324,9 @@ class _HostKernel(_Kernel):
             scores = self.scores.window((0, self.panel * n), shape)
             task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
             self.capped(scores)
+            if p.causal:
+                distance = dmax(-self.panel, dmin(self.rows, self.keys * j + self.panel * n - first))
+                task.add(scores, scores, self.step.view(self.origin + distance + axis(1) - axis(0), shape=shape))
             if p.mask is not None:
                 view = self.mask_view(first + axis(0), self.keys * j + self.panel * n + axis(1), shape)
                 self.masked(scores, view, lambda: self.paths.tile(F32, (self.rows, self.panel)).window((0, 0), shape))

@@ -196,6 +196,9 @@ class _Lowering:
         most = max(1, _BLOCK // volume)
         if self.kept and self.kept[-1] == len(self.space.groups) - 1:
             most = max(most, _LANES)
+        elif not self.whole:
+            # One row at a time: several would tempt the code generator to lay lanes across rows.
+            most = 1
         elif most > 4:
             most -= most % 4
         sizes = blocks(extents, most)

@@ -39,6 +39,7 @@ TRAITS: tuple[FamilyTraits, ...] = (
     ),
     FamilyTraits("attention", frozenset({"Attention"}), _NONE, _NONE, _PLAIN, frozenset({"f32", "f16", "bf16"})),
     FamilyTraits("lstm", frozenset({"LSTM"}), _NONE, _NONE, _PLAIN, frozenset({"f32"})),
+    FamilyTraits("gru", frozenset({"GRU"}), _NONE, _NONE, _PLAIN, frozenset({"f32"})),
     FamilyTraits(
         "movement",
         frozenset(

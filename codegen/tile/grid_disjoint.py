@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from tensor_types.dims import OPERATIONS, Atom, Dim, Expr, Range, dim, floordiv, mod, names, prove_le, substitute
 
 
+MAX_ACCESSES = 256
+"""Most different accesses to one tensor that are compared pair by pair."""
+
+
 @dataclass(frozen=True)
 class Access:
     """Index expressions of a view (over its axis variables too), the ranges that hold there, and if it writes."""
@@ -29,7 +33,7 @@ def unseparated(accesses: Sequence[Access], grid: Sequence[tuple[str, Dim]], con
     accesses, grid = _taken_apart(list(accesses), list(grid))
     open_ = [name for name, extent in grid if extent != 1 and not _pinned(accesses, name)]
     progress = True
-    while open_ and progress:
+    while open_ and progress and len(accesses) <= MAX_ACCESSES:
         progress = False
         for name in list(open_):
             fixed = constants | {g for g, _ in grid if g not in open_}
@@ -86,7 +90,8 @@ def _taken_apart(accesses: list[Access], grid: list[tuple[str, Dim]]) -> tuple[l
         name, extent = grid.pop(0)
         divisors = {atom.args[1] for a in accesses for i in a.index for atom in _atoms(i) if _divides(atom, name)}
         unit = min(divisors, key=lambda d: (isinstance(d, Expr), d if isinstance(d, int) else 0), default=None)
-        if unit is None or len(name) > 64 or any(d != unit and mod(d, unit) != 0 for d in divisors):
+        plain = isinstance(unit, int) or (isinstance(unit, Expr) and unit.is_name)
+        if not plain or unit is None or len(name) > 64 or any(d != unit and mod(d, unit) != 0 for d in divisors):
             done.append((name, extent))
             continue
         quotient, remainder = f"{name}..q", f"{name}..r"

@@ -186,9 +186,9 @@ class Graph:
         for value in node.outputs:
             if value.uses or value in self.outputs:
                 raise ValueError(f"{node} cannot be removed: {value.name} is used")
-        for index, value in enumerate(node.inputs):
-            if value is not None:
-                value.uses.remove((node, index))
+        for index, operand in enumerate(node.inputs):
+            if operand is not None:
+                operand.uses.remove((node, index))
         for value in node.outputs:
             self.values.pop(value.name, None)
         self.nodes.remove(node)

@@ -122,3 +122,11 @@ def test_three_axes_against_onnxruntime() -> None:
     arrays = {"q": normal(2, 9, 24), "k": normal(2, 20, 24), "v": normal(2, 20, 24)}
     c = Case("attention", [attention(q_num_heads=3, kv_num_heads=3, softcap=2.0)], arrays, ["y"], opset=23)
     check(c, lower_attention, rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("s,t", [(1, 1), (5, 5), (70, 70), (130, 130), (9, 20), (600, 600)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_causal(s: int, t: int, symbolic: bool) -> None:
+    c = case(1, 2, s, t, 16, symbolic=symbolic, is_causal=1)
+    c = Case(c.family, c.ops, c.arrays, c.outputs, (), c.symbolic, dims=c.dims, opset=23)
+    check(c, lower_attention, rtol=1e-4, atol=3e-6)

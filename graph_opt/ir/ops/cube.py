@@ -48,6 +48,16 @@ def _gemm(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), matmul_shape(ctx, left, right))
 
 
+def _partial(ctx: Inference, shape: Shape | None, channels: Dim | None, weight: Shape | None) -> Shape | None:
+    """What is known of a convolution's output when one operand's shape is not."""
+    rank = len(shape or weight or ())
+    if not rank:
+        return None
+    out = list(ctx.fresh_shape(rank))
+    batch = out[0] if shape is None else shape[0]
+    return (batch, out[1] if channels is None else channels, *out[2:])
+
+
 def _conv_like(x: int, w: int, dtype: DType | int) -> Rule:
     """Convolution of input `x` with weight `w`; `dtype` is the output's, or the input that has it."""
 
@@ -55,8 +65,7 @@ def _conv_like(x: int, w: int, dtype: DType | int) -> Rule:
         out_dtype = ctx.dtype(dtype) if isinstance(dtype, int) else dtype
         shape, weight = ctx.shape(x), ctx.shape(w)
         if weight is None or shape is None:
-            rank = len(shape or weight or ())
-            return ctx.set(0, out_dtype, ctx.fresh_shape(rank) if rank else None)
+            return ctx.set(0, out_dtype, _partial(ctx, shape, None if weight is None else weight[0], weight))
         if len(shape) != len(weight):
             raise ctx.error(f"ranks {len(shape)} and {len(weight)} of input and weight differ")
         channels = weight[1] * int(ctx.attr("group"))
@@ -71,8 +80,8 @@ def _conv_like(x: int, w: int, dtype: DType | int) -> Rule:
 def _conv_transpose(ctx: Inference) -> None:
     shape, weight = ctx.shape(0), ctx.shape(1)
     if shape is None or weight is None:
-        rank = len(shape or weight or ())
-        return ctx.set(0, ctx.dtype(), ctx.fresh_shape(rank) if rank else None)
+        channels = None if weight is None else weight[1] * int(ctx.attr("group"))
+        return ctx.set(0, ctx.dtype(), _partial(ctx, shape, channels, weight))
     rank = len(shape) - 2
     kernel = ctx.attr("kernel_shape") or weight[2:]
     strides, dilations = ctx.attr("strides") or (1,) * rank, ctx.attr("dilations") or (1,) * rank

@@ -201,21 +201,23 @@ def _slice_bound(ctx: Inference, bound: Dim, extent: Dim, low: Dim, high: Dim) -
     return bound if ctx.proves(low, bound) else dmax(bound, low)
 
 
-def slice_extent(ctx: Inference, extent: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
-    """How many elements start:end:step takes from an axis; None when a bound's sign is not known."""
+def slice_range(ctx: Inference, extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim] | None:
+    """First index and number of elements of start:end:step; None when a bound's sign is not known.
+
+    As in onnxruntime, an end of the highest int32 or int64 means "to the end" whatever the direction.
+    """
     if step == 0:
         raise ctx.error("a step of 0")
     if step > 0:
         first, last = (_slice_bound(ctx, b, extent, 0, extent) for b in (start, end))
-        span = None if first is None or last is None else last - first
     else:
+        end = -INT_MAX if end in (2**31 - 1, 2**63 - 1) else end
         first = _slice_bound(ctx, start, extent, 0, extent - 1)
         last = _slice_bound(ctx, end, extent, -1, extent - 1)
-        span = None if first is None or last is None else first - last
-    if span is None:
+    if first is None or last is None:
         return None
-    count = ceildiv(span, abs(step))
-    return count if ctx.proves(0, count) else dmax(count, 0)
+    count = ceildiv(last - first if step > 0 else first - last, abs(step))
+    return first, count if ctx.proves(0, count) else dmax(count, 0)
 
 
 def _slice(ctx: Inference) -> None:
@@ -230,27 +232,25 @@ def _slice(ctx: Inference) -> None:
     count = next((s[0] for s in lengths if s and isinstance(s[0], int)), len(axes) if axes else len(shape))
     axes = tuple(range(count)) if axes is None else axes
     out = list(shape)
-    index: list[slice] = [slice(None)] * len(shape)
-    exact = True
+    array = ctx.array(0)
     for i, raw in enumerate(axes):
         axis = ctx.normal_axis(raw, len(shape))
         step = 1 if not ctx.has(4) else None if steps is None else steps[i]
-        taken: Dim | None = None
+        taken = None
         if starts is not None and ends is not None and step is not None:
-            taken = slice_extent(ctx, shape[axis], starts[i], ends[i], step)
-            start, end = starts[i], ends[i]
-            if isinstance(start, int) and isinstance(end, int):
-                # -1 as an end of a backward slice means "before the last" in both; far below means "to the first".
-                stop = None if step < 0 and end <= -INT_MAX else end
-                index[axis] = slice(start, stop, step)
-            else:
-                exact = False
-        else:
-            exact = False
-        highest = shape[axis] if isinstance(shape[axis], int) else None
-        out[axis] = ctx.fresh(highest, axis=axis) if taken is None else taken  # type: ignore[arg-type]
-    array = ctx.array(0) if exact else None
-    ctx.set(0, ctx.dtype(), out, None if array is None else array[tuple(index)])
+            taken = slice_range(ctx, shape[axis], starts[i], ends[i], step)
+        if taken is None or step is None:
+            extent = shape[axis]
+            out[axis] = ctx.fresh(extent if isinstance(extent, int) else None, axis=axis)
+            array = None
+            continue
+        first, out[axis] = taken
+        if array is not None:
+            # Contents have static shapes, and then both are numbers unless a bound is symbolic.
+            known = isinstance(first, int) and isinstance(out[axis], int)
+            places = range(first, first + out[axis] * step, step) if known else ()  # type: ignore[arg-type]
+            array = np.take(array, places, axis=axis) if known else None
+    ctx.set(0, ctx.dtype(), out, array)
 
 
 def _gather(ctx: Inference) -> None:

@@ -9,19 +9,18 @@ from tensor_types.dims import Dim
 def _recurrent(ctx: Inference) -> None:
     """X is [sequence, batch, input], or [batch, sequence, input] with layout 1; R [directions, gates*hidden, hidden]"""
     shape, weight = ctx.shape(0), ctx.shape(2)
+    batch_first = bool(ctx.attr("layout"))
     size = ctx.attr("hidden_size")
-    hidden: Dim | None = int(size) if size is not None else None if weight is None else weight[2]
-    if shape is None or hidden is None:
-        ctx.set(0, ctx.dtype(), None)
-        for index in range(1, len(ctx.node.outputs)):
-            ctx.set(index, ctx.dtype(), None)
-        return
+    hidden: Dim = int(size) if size is not None else ctx.fresh(axis=3) if weight is None else weight[2]
     directions = 2 if ctx.attr("direction") == "bidirectional" else 1
-    if ctx.attr("layout"):
-        full: tuple[Dim, ...] = (shape[0], shape[1], directions, hidden)
-        last: tuple[Dim, ...] = (shape[0], directions, hidden)
+    if shape is None:
+        initial = ctx.shape(5) if ctx.has(5) else None
+        length: Dim = ctx.fresh(axis=1 if batch_first else 0)
+        batch: Dim = ctx.fresh(axis=0 if batch_first else 2) if initial is None else initial[not batch_first]
     else:
-        full, last = (shape[0], directions, shape[1], hidden), (directions, shape[1], hidden)
+        batch, length = (shape[0], shape[1]) if batch_first else (shape[1], shape[0])
+    full = (batch, length, directions, hidden) if batch_first else (length, directions, batch, hidden)
+    last = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     ctx.set(0, ctx.dtype(), full)
     ctx.set(1, ctx.dtype(), last)
     ctx.set(2, ctx.dtype(), last)

@@ -215,10 +215,15 @@ class Inference:
     def fresh(self, highest: int | None = None, index: int = 0, axis: int = 0) -> Expr:
         """A dim that only the data decides, for `axis` of output `index`; a second inference finds the first one's."""
         old = self.node.outputs[index].shape if index < len(self.node.outputs) else None
-        if old is not None and axis < len(old):
-            candidate = old[axis]
-            if isinstance(candidate, Expr) and candidate.is_name and is_fresh(str(candidate)):
-                return candidate
+        if old is not None and axis < len(old) and is_fresh(str(old[axis])):
+            inputs = [v for v in self.node.inputs if v is not None]
+            inherited = {d for v in inputs for d in (*(v.shape or ()), *(v.content or ()))}
+            if old[axis] not in inherited:
+                return cast(Expr, old[axis])
+        return self.new_dim(highest)
+
+    def new_dim(self, highest: int | None = None) -> Expr:
+        """A dim of a new name."""
         number = sum(is_fresh(name) for name in self.graph.dims)
         while f"u{number}" in self.graph.dims:
             number += 1

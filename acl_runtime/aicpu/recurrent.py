@@ -1,0 +1,125 @@
+"""LSTM, GRU and RNN, forward, reverse and bidirectional, with sequence lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from acl_runtime.aicpu.elementwise import widened
+from acl_runtime.aicpu.registry import Attrs, Inputs, evaluate, get, implementation
+
+Array = np.ndarray
+_DEFAULTS = {"LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0), "HardSigmoid": (0.2, 0.5), "ThresholdedRelu": (1.0, 0.0)}
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[[Array], Array]:
+    title = {n.lower(): n for n in ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Elu",
+                                    "Softsign", "Softplus", "Affine", "ScaledTanh")}[name.lower()]  # fmt: skip
+    default = _DEFAULTS.get(title, (1.0, 0.0))
+    a, b = default[0] if alpha is None else alpha, default[1] if beta is None else beta
+    if title == "Affine":
+        return lambda x: a * x + b
+    if title == "ScaledTanh":
+        return lambda x: a * np.tanh(b * x)
+    return lambda x: np.asarray(evaluate(title, {"alpha": a, "beta": b}, [x])[0])
+
+
+def _run(inputs: Inputs, attrs: Attrs, gates: int, defaults: list[str], step: Any) -> tuple[Array, ...]:
+    """Runs the recurrence in f32 or f64. `step(x_gates, h, c, r, rb, f, extra)` gives the new (h, c)."""
+    kind = np.asarray(inputs[0]).dtype
+    x, w, r = (widened(np.asarray(v)) for v in inputs[:3])
+    batch_first = bool(attrs.get("layout", 0))
+    if batch_first:
+        x = x.swapaxes(0, 1)
+    length, batch, _features = x.shape
+    hidden, directions = r.shape[2], w.shape[0]
+    bias, lengths = get(inputs, 3), get(inputs, 4)
+    starts = [get(inputs, 5), get(inputs, 6) if gates == 4 else None]
+    peephole = get(inputs, 7) if gates == 4 else None
+    names = attrs.get("activations") or defaults * directions
+    alphas, betas = list(attrs.get("activation_alpha") or []), list(attrs.get("activation_beta") or [])
+    functions = [
+        _activation(n, alphas[i] if i < len(alphas) else None, betas[i] if i < len(betas) else None)
+        for i, n in enumerate(names)
+    ]
+    ends = np.full(batch, length) if lengths is None else np.asarray(lengths).astype(np.int64)
+    y = np.zeros((length, directions, batch, hidden), x.dtype)
+    last_h, last_c = (np.zeros((directions, batch, hidden), x.dtype) for _ in range(2))
+    clip = attrs.get("clip")
+    for d in range(directions):
+        state = [
+            np.zeros((batch, hidden), x.dtype) if s is None
+            else np.array(widened(np.asarray(s)).swapaxes(0, 1)[d] if batch_first else widened(np.asarray(s))[d])
+            for s in starts
+        ]  # fmt: skip
+        both = np.zeros(2 * gates * hidden, x.dtype) if bias is None else widened(np.asarray(bias))[d]
+        wb, rb = both[: gates * hidden], both[gates * hidden :]
+        made = x @ w[d].T + wb
+        backwards = attrs.get("direction", "forward") == "reverse" or d == 1
+        used = functions[d * len(defaults) : (d + 1) * len(defaults)]
+        extra = None if peephole is None else widened(np.asarray(peephole))[d]
+        for t in range(length):
+            # Walking backwards starts at the last element of each sequence, not at the padding.
+            at = ends - 1 - t if backwards else np.full(batch, t)
+            active = t < ends
+            rows = made[np.maximum(at, 0), np.arange(batch)]
+            h, c = step(rows, *state, r[d], rb, used, extra, clip)
+            state = [np.where(active[:, None], new, old) for new, old in zip((h, c), state, strict=True)]
+            y[at[active], d, active] = h[active]
+        last_h[d], last_c[d] = state
+    if batch_first:
+        y, last_h, last_c = y.transpose(2, 0, 1, 3), last_h.swapaxes(0, 1), last_c.swapaxes(0, 1)
+    return y.astype(kind), last_h.astype(kind), last_c.astype(kind)
+
+
+def _clipped(x: Array, limit: float | None) -> Array:
+    return x if limit is None else np.clip(x, -limit, limit)
+
+
+def _lstm_step(x: Array, h: Array, c: Array, r: Array, rb: Array, f: Any, p: Array | None, clip: Any) -> Any:
+    i, o, forget, new = np.split(x + h @ r.T + rb, 4, axis=1)
+    pi, po, pf = (0, 0, 0) if p is None else np.split(p, 3)
+    i, forget = f[0](_clipped(i + pi * c, clip)), f[0](_clipped(forget + pf * c, clip))
+    cell = forget * c + i * f[1](_clipped(new, clip))
+    return f[0](_clipped(o + po * cell, clip)) * f[2](cell), cell
+
+
+def _rnn_step(x: Array, h: Array, c: Array, r: Array, rb: Array, f: Any, p: Array | None, clip: Any) -> Any:
+    return f[0](_clipped(x + h @ r.T + rb, clip)), c
+
+
+@implementation("LSTM")
+def _lstm(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
+    def step(*arguments: Any) -> Any:
+        if not attrs.get("input_forget", 0):
+            return _lstm_step(*arguments)
+        x, h, c, r, rb, f, p, clip = arguments
+        i, o, _forget, new = np.split(x + h @ r.T + rb, 4, axis=1)
+        pi, po, _pf = (0, 0, 0) if p is None else np.split(p, 3)
+        i = f[0](_clipped(i + pi * c, clip))
+        cell = (1 - i) * c + i * f[1](_clipped(new, clip))
+        return f[0](_clipped(o + po * cell, clip)) * f[2](cell), cell
+
+    return _run(inputs, attrs, 4, ["Sigmoid", "Tanh", "Tanh"], step)
+
+
+@implementation("GRU")
+def _gru(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
+    linear = attrs.get("linear_before_reset", 0)
+
+    def step(x: Array, h: Array, c: Array, r: Array, rb: Array, f: Any, p: Any, clip: Any) -> Any:
+        xz, xr, xh = np.split(x, 3, axis=1)
+        rz, rr, rh = np.split(r, 3)
+        bz, br, bh = np.split(rb, 3)
+        z, reset = f[0](_clipped(xz + h @ rz.T + bz, clip)), f[0](_clipped(xr + h @ rr.T + br, clip))
+        inner = reset * (h @ rh.T + bh) if linear else (reset * h) @ rh.T + bh
+        return (1 - z) * f[1](_clipped(xh + inner, clip)) + z * h, c
+
+    return _run(inputs, attrs, 3, ["Sigmoid", "Tanh"], step)[:2]
+
+
+@implementation("RNN")
+def _rnn(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
+    return _run(inputs, attrs, 1, ["Tanh"], _rnn_step)[:2]

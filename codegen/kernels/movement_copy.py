@@ -1,0 +1,150 @@
+"""Copies between views: one loop nest from a description of which loop walks which axis of source and destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from codegen.kernels.region import grid_blocks
+from codegen.kernels.region_task import KernelTask
+from codegen.tile.ir import View, axis
+from graph_opt.ir.core import Value
+from tensor_types.dims import Dim, dim, names, substitute
+
+_BLOCK = 1 << 13
+_CROSS = 64
+"""Extent of a block along both innermost axes of a transposing copy."""
+_RUN_TIME_ROW = 1 << 10
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One physical axis of `size` elements: index `start + step * loop`; without a loop it stays at `start`."""
+
+    size: Dim
+    loop: int | None
+    start: Dim = 0
+    step: int = 1
+
+    def is_full(self, extent: Dim) -> bool:
+        """True if the loop of this extent runs over the whole axis."""
+        return self.loop is not None and self.start == 0 and self.step == 1 and self.size == extent
+
+
+def program_dim(task: KernelTask, value: Dim) -> Dim:
+    """A graph dim over program dims for the names in it, so that relations between extents stay provable."""
+    return substitute(value, {name: task.extent(dim(name)) for name in sorted(names(value))})
+
+
+def merged(
+    extents: Sequence[Dim], source: Sequence[Walk], target: Sequence[Walk]
+) -> tuple[list[Dim], list[Walk], list[Walk]]:
+    """The same copy with fewer loops: neighbours in the target that are neighbours in the source too become one."""
+    sizes = dict(enumerate(extents))
+    source, target = list(source), list(target)
+    while True:
+        pair = next(
+            (
+                (target[i].loop, target[i + 1].loop)
+                for i in range(len(target) - 1)
+                if _joins(sizes, target, target[i].loop, target[i + 1].loop)
+                and _joins(sizes, source, target[i].loop, target[i + 1].loop, absent=True)
+            ),
+            None,
+        )
+        if pair is None:
+            break
+        a, b = pair
+        assert a is not None and b is not None
+        source, target = _join(sizes, source, a, b), _join(sizes, target, a, b)
+        sizes[a] = sizes[a] * sizes.pop(b)
+    number = {old: new for new, old in enumerate(sizes)}
+
+    def renumbered(walks: Sequence[Walk]) -> list[Walk]:
+        return [replace(w, loop=None if w.loop is None else number[w.loop]) for w in walks]
+
+    return list(sizes.values()), renumbered(source), renumbered(target)
+
+
+def _joins(sizes: dict[int, Dim], walks: Sequence[Walk], a: int | None, b: int | None, absent: bool = False) -> bool:
+    if a is None or b is None:
+        return False
+    places = [w.loop for w in walks]
+    if absent and a not in places and b not in places:
+        return True
+    if places.count(a) != 1 or places.count(b) != 1 or places.index(b) != places.index(a) + 1:
+        return False
+    return walks[places.index(a)].step == 1 and walks[places.index(b)].is_full(sizes[b])
+
+
+def _join(sizes: dict[int, Dim], walks: list[Walk], a: int, b: int) -> list[Walk]:
+    places = [w.loop for w in walks]
+    if a not in places:
+        return walks
+    at, inner = places.index(a), walks[places.index(b)]
+    outer = walks[at]
+    joined = Walk(outer.size * inner.size, a, outer.start * inner.size, 1)
+    return [*walks[:at], joined, *walks[at + 2 :]]
+
+
+def emit_copy(
+    task: KernelTask, source: Value, target: Value, extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk],
+    pad: float | int | None = None,
+) -> None:  # fmt: skip
+    """Appends a copy as the task's whole body; with `pad`, source positions outside the axes read as that number.
+
+    Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped.
+    """
+    if pad is None:
+        extents, reads, writes = merged(extents, *(_without_units(w, extents) for w in (reads, writes)))
+    sizes = [program_dim(task, e) for e in extents]
+    block = _blocks(sizes, reads, writes)
+    starts, counts = grid_blocks(task, sizes, block)
+    x = task.operand(source, shape=[program_dim(task, w.size) for w in reads])
+    y = task.operand(target, "out", [program_dim(task, w.size) for w in writes])
+
+    def index(walks: Sequence[Walk]) -> list[Dim]:
+        return [
+            program_dim(task, w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop)))
+            for w in walks
+        ]
+
+    tile = task.tile("t", source.dtype, block or (1,))
+    shape = tuple(counts) or (1,)
+    held = tile.view(*(axis(i) for i in range(len(tile.shape))), shape=shape)
+    task.instr("TLOAD", held, View(x.name, tuple(index(reads)), shape), **({} if pad is None else {"pad": pad}))
+    task.store(View(y.name, tuple(index(writes)), shape), held)
+
+
+def _without_units(walks: Sequence[Walk], extents: Sequence[Dim]) -> list[Walk]:
+    """Walks without axes of one element; loops of extent 1 become their start."""
+    result = []
+    for w in walks:
+        if w.size == 1 and (w.loop is None or extents[w.loop] == 1):
+            continue
+        result.append(replace(w, loop=None) if w.loop is not None and extents[w.loop] == 1 else w)
+    return result
+
+
+def _blocks(extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk]) -> tuple[int, ...]:
+    """Block extents: long along the target's innermost loop, and along the source's if that is another."""
+    block = [1] * len(extents)
+    inner = [next((w.loop for w in reversed(walks) if w.loop is not None), None) for walks in (writes, reads)]
+    crossing = inner[0] is not None and inner[1] is not None and inner[0] != inner[1]
+    first = [i for i in dict.fromkeys(inner) if i is not None]
+    rest = [w.loop for w in reversed(writes) if w.loop is not None and w.loop not in first]
+    left = _BLOCK
+    for i in [*first, *rest]:
+        extent = extents[i]
+        most = min(left, _CROSS) if crossing and i in first else left
+        if isinstance(extent, int):
+            block[i] = max(1, min(extent, most))
+        else:
+            block[i] = max(1, min(most, _RUN_TIME_ROW if len(extents) > 1 else most))
+        left = max(1, left // block[i])
+    if crossing:
+        # What is left lengthens the target's rows.
+        i = first[0]
+        extent = extents[i]
+        block[i] = min(extent, block[i] * left) if isinstance(extent, int) else block[i] * left
+    return tuple(block)

@@ -1,0 +1,213 @@
+"""What recurrent layers share: the product of all inputs with W, the loop over time, directions, run-time lengths.
+
+A grid index is one direction and a block of the batch. It first multiplies all time steps with W (biases added) into a
+workspace; then it walks through time with its state in tiles, R lying in packed panels. With run-time sequence lengths
+a block is one sequence, and outputs behind its end are zeros.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from codegen.kernels.conv_core import panel_width
+from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.region_task import KernelTask
+from codegen.targets.target import Target
+from codegen.tile.build import Buffer
+from codegen.tile.ir import View, axis
+from graph_opt.ir.core import Node, Value
+from graph_opt.plan.records import KernelRecord
+from tensor_types.dims import Dim, ceildiv, dmin
+from tensor_types.dtypes import F32
+from tensor_types.formats import panels
+
+_BATCH_BLOCK = 24
+_TIME_BLOCK = 32
+
+
+class Recurrence(ABC):
+    """Emits one recurrent layer: subclasses give the gates and the arithmetic of a step."""
+
+    activations: tuple[str, ...]
+    """The default activations of one direction, the only ones that have a kernel."""
+    joins_recurrent_bias = True
+    """R's bias can be added before the loop over time."""
+
+    def __init__(self, node: Node, target: Target, family: str) -> None:
+        body = body_of(node)
+        if len(body.nodes) != 1 or target.explicit_memory:
+            raise NotLowerable("one layer for a host")
+        self.anchor = body.nodes[0]
+        self.values = body_values(node)
+        self.target = target
+        self._check_attributes()
+        x, self.w, self.r, self.b, self.lengths, self.h0 = (self._value(i) for i in range(6))
+        assert x is not None and self.w is not None and self.r is not None
+        self.x = x
+        steps, batch, width = shape_of(x)
+        directions, rows, hidden = shape_of(self.r)
+        if not all(isinstance(d, int) for d in (directions, rows, hidden, width)):
+            raise NotLowerable("input and hidden sizes must be static")
+        if self.w.data is None or self.r.data is None:
+            raise NotLowerable("weights must be constants")
+        if x.dtype != F32 or any(not v.format.is_plain for v in self.values.values()):
+            raise NotLowerable("f32 in plain order only")
+        self.width, self.hidden, self.directions = int(width), int(hidden), int(directions)  # type: ignore[arg-type]
+        self.columns = int(rows)  # type: ignore[arg-type]
+        self.task = KernelTask(node, family)
+        self.steps, self.batch = self.task.extent(steps), self.task.extent(batch)
+        self.work = 2 * steps * batch * self.columns * (self.width + self.hidden) * self.directions
+        lanes = target.vector_bytes // 4
+        self.panel = panel_width(self.columns, 4 * lanes if target.registers >= 32 else 2 * lanes, lanes)
+        self.n_panels = -(-self.columns // self.panel)
+        self._tiles = 0
+
+    # What a layer gives
+
+    @abstractmethod
+    def states(self) -> tuple[Buffer, ...]:
+        """Declares the state tiles [block, H]; the first is the hidden state."""
+
+    @abstractmethod
+    def initial(self) -> tuple[Value | None, ...]:
+        """Initial values [directions, batch, H] of the states; None means zeros."""
+
+    @abstractmethod
+    def step(self, direction: Dim, inputs: View) -> None:
+        """Advances the states by one step; `inputs` is x @ W + biases [block, gates*H], in the workspace."""
+
+    # The frame
+
+    def emit(self) -> KernelRecord:
+        """The whole layer as one task."""
+        task = self.task
+        block = 1 if self.lengths is not None else _even(self.batch)
+        self.block = block
+        wide = (self.directions, self.steps, self.batch, self.columns)
+        x = task.operand(self.x)
+        w = self.weight(self.w, self.width)
+        bias = None if self.b is None else task.operand(self.b)
+        lengths = None if self.lengths is None else task.operand(self.lengths)
+        starts = [None if v is None else task.operand(v) for v in self.initial()]
+        outputs = [self._output(i) for i in range(len(self.initial()) + 1)]
+        space = task.workspace(F32, wide)
+        self.space = space
+        self.declare()
+        self.direction: Dim = 0 if self.directions == 1 else task.grid("d", self.directions)
+        first: Dim = 0
+        rows: Dim = block
+        if self.batch != block:
+            first = task.grid("b", ceildiv(self.batch, block)) * block
+            even = isinstance(self.batch, int) and self.batch % block == 0
+            rows = block if even or block == 1 else dmin(block, self.batch - first)
+        self.first, self.rows = first, rows
+        states = self.states()
+        count = self.steps
+        if lengths is not None:
+            count = task.read("length", lengths.view(first, shape=()), 0, self.steps)
+        self._project(x, w, bias)
+        for state, start in zip(states, starts, strict=True):
+            held = state.window((0, 0), (rows, self.hidden))
+            if start is None:
+                task.expands(held, 0.0)
+            else:
+                task.load(held, start.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden)))
+        backward = self.anchor.attrs.get("direction", "forward") == "reverse"
+        if self.directions == 1:
+            self._walk(count, backward, states, outputs[0])
+        else:
+            with task.when(self.direction, "<", 1):
+                self._walk(count, False, states, outputs[0])
+            with task.otherwise():
+                self._walk(count, True, states, outputs[0])
+        if lengths is not None and outputs[0] is not None:
+            task.expands(self._result(outputs[0], count + axis(0), (self.steps - count, 1, self.hidden)), 0.0)
+        for state, output in zip(states, outputs[1:], strict=True):
+            if output is not None:
+                task.store(output.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden)),
+                           state.window((0, 0), (rows, self.hidden)))  # fmt: skip
+        return task.record(self.work)
+
+    @abstractmethod
+    def declare(self) -> None:
+        """Declares further operands of the layer."""
+
+    def weight(self, value: Value | None, depth: int) -> Buffer:
+        """A weight [directions, gates*H, depth] as panels [directions, panel, depth, NR]."""
+        assert value is not None
+        return self.task.operand(
+            value, "in", (self.directions, self.n_panels, depth, self.panel), packing=panels(self.panel, 3),
+            permute=(0, 2, 1),
+        )  # fmt: skip
+
+    def tile(self, *shape: int) -> Buffer:
+        """A tile under a canonical name."""
+        self._tiles += 1
+        return self.task.tile(f"t{self._tiles - 1}", F32, shape)
+
+    def panel_columns(self, p: Dim) -> Dim:
+        """Columns of panel p."""
+        if self.columns % self.panel == 0:
+            return self.panel
+        return self.columns if self.n_panels == 1 else dmin(self.panel, self.columns - self.panel * p)
+
+    def _walk(self, count: Dim, backward: bool, states: tuple[Buffer, ...], result: Buffer | None) -> None:
+        with self.task.loop("t", count) as t:
+            at = count - 1 - t if backward else t
+            inputs = self.space.view(self.direction, at, self.first + axis(0), axis(1), shape=(self.rows, self.columns))
+            self.step(self.direction, inputs)
+            if result is not None:
+                hidden = states[0].window((0, 0), (self.rows, self.hidden))
+                self.task.store(result.view(at, self.direction, self.first + axis(0), axis(1),
+                                            shape=(self.rows, self.hidden)), hidden)  # fmt: skip
+
+    def _result(self, buffer: Buffer, step: Dim, shape: tuple[Dim, ...]) -> View:
+        return buffer.view(step, self.direction, self.first + axis(1), axis(2), shape=shape)
+
+    def _project(self, x: Buffer, w: Buffer, bias: Buffer | None) -> None:
+        """The workspace: x @ W + biases for all steps."""
+        task, rows = self.task, self.rows
+        size = min(_TIME_BLOCK, self.steps) if isinstance(self.steps, int) else _TIME_BLOCK
+        acc = self.tile(size, self.block, self.panel)
+        with task.loop("p", self.n_panels) as p:
+            columns = self.panel_columns(p)
+            with task.loop("s", ceildiv(self.steps, size)) as s:
+                even = isinstance(self.steps, int) and self.steps % size == 0
+                steps = size if even else dmin(size, self.steps - size * s)
+                shape = (steps, rows, columns)
+                block = acc.window((0, 0, 0), shape)
+                source = x.view(size * s + axis(0), self.first + axis(1), axis(2), shape=(steps, rows, self.width))
+                weight = w.view(self.direction, p, axis(0), axis(1), shape=(self.width, columns))
+                task.matmul(block, source, weight, nm=2, nk=1)
+                column = self.panel * p + axis(2)
+                if bias is not None:
+                    task.add(block, block, bias.view(self.direction, column, shape=shape))
+                    if self.joins_recurrent_bias:
+                        task.add(block, block, bias.view(self.direction, self.columns + column, shape=shape))
+                task.store(self.space.view(self.direction, size * s + axis(0), self.first + axis(1), column,
+                                           shape=shape), block)  # fmt: skip
+
+    def _value(self, index: int) -> Value | None:
+        inner = self.anchor.input(index)
+        return None if inner is None else self.values.get(inner.name, inner)
+
+    def _output(self, index: int) -> Buffer | None:
+        outputs = self.anchor.outputs
+        if index >= len(outputs) or outputs[index].name not in self.values:
+            return None
+        return self.task.operand(self.values[outputs[index].name], "out")
+
+    def _check_attributes(self) -> None:
+        attrs = self.anchor.attrs
+        if attrs.get("layout") or attrs.get("clip") or attrs.get("input_forget"):
+            raise NotLowerable("layout, clip or input_forget")
+        given = [str(a).lower() for a in attrs.get("activations") or ()]  # type: ignore[union-attr]
+        if given and given != list(self.activations) * (len(given) // len(self.activations)):
+            raise NotLowerable("activations other than the default ones")
+
+
+def _even(batch: Dim) -> int:
+    if not isinstance(batch, int):
+        return 8
+    parts = -(-batch // _BATCH_BLOCK)
+    return -(-batch // max(parts, 1))

@@ -1,0 +1,18 @@
+"""One meaning per operator: nodes of old opsets are brought to the form of the newest one, family by family.
+
+Takes a `PendingNode` with typed inputs and changes it in place, adding nodes before it where the form needs them.
+Knows operators, one node at a time; knows neither files nor the rest of the graph.
+"""
+
+from frontend.normalise import (  # noqa: F401 (importing a family registers its rules)
+    elementwise,
+    image,
+    matrix,
+    movement,
+    normalization,
+    recurrent,
+    reduction,
+)
+from frontend.normalise.pending import PendingNode, normalise
+
+__all__ = ["PendingNode", "normalise"]

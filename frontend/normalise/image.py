@@ -1,0 +1,61 @@
+"""Images: Upsample and the first Resize, old names of modes, defaults that changed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from frontend.normalise.pending import PendingNode, form
+
+
+@form("Upsample", before=7)
+def _height_and_width(node: PendingNode) -> None:
+    height, width = node.attrs.pop("height_scale"), node.attrs.pop("width_scale")
+    node.attrs["scales"] = (1.0, 1.0, height, width)  # type: ignore[assignment]
+    if node.attrs.get("mode") == "bilinear":
+        node.attrs["mode"] = "linear"
+
+
+@form("Upsample", before=11)
+def _upsample_is_resize(node: PendingNode) -> None:
+    node.move_to_input("scales", 1, np.float32)
+    node.op = "Resize"
+
+
+@form("Resize", before=11)
+def _asymmetric(node: PendingNode) -> None:
+    """Resize-10: no half pixels; nearest takes the lower neighbour when it enlarges, the upper one when it shrinks."""
+    scales = node.value(1)
+    shrinks = scales.data is not None and bool((scales.data < 1).any())
+    node.become("Resize", [node.value(0), None, scales], {
+        "coordinate_transformation_mode": "asymmetric", "mode": node.attrs.get("mode", "nearest"),
+        "nearest_mode": "ceil" if shrinks else "floor",
+    })  # fmt: skip
+
+
+@form("Resize", before=13)
+def _empty_means_absent(node: PendingNode) -> None:
+    """Scales had to be given even when sizes decided, as an empty tensor."""
+    for index in (1, 2):
+        value = node.input(index)
+        if value is not None and value.shape == (0,):
+            node.set_input(index, None)
+
+
+@form("Resize")
+def _roi_only_where_cropped(node: PendingNode) -> None:
+    if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1) is not None:
+        node.set_input(1, None)
+    scales = node.input(2)
+    if scales is not None and scales.shape == (0,):
+        node.set_input(2, None)
+
+
+@form("GridSample", before=20)
+def _mode_names(node: PendingNode) -> None:
+    mode = node.attrs.get("mode", "bilinear")
+    node.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(str(mode), str(mode))
+
+
+@form("RoiAlign", before=16)
+def _no_half_pixel(node: PendingNode) -> None:
+    node.attrs.setdefault("coordinate_transformation_mode", "output_half_pixel")

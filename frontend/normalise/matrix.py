@@ -1,0 +1,50 @@
+"""Matrix operators: Gemm in terms of MatMul."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from frontend.normalise.pending import PendingNode, form
+from graph_opt.ir import Value
+
+
+@form("Gemm")
+def _as_matmul(node: PendingNode) -> None:
+    """alpha * A' B' + beta * C as MatMul, Mul and Add. Integers with factors keep Gemm: their rounding is its own."""
+    attrs = cast("dict[str, Any]", node.attrs)
+    attrs.pop("broadcast", None)
+    alpha, beta = float(attrs.get("alpha", 1.0)), float(attrs.get("beta", 1.0))
+    a, b, c = node.value(0), node.value(1), node.input(2)
+    dtype = a.dtype
+    if not dtype.is_float and not (alpha == 1.0 and (c is None or beta == 1.0)):
+        return
+    operands = [
+        _transposed(node, a) if attrs.get("transA") else a,
+        _transposed(node, b) if attrs.get("transB") else b,
+    ]
+    steps: list[tuple[str, list[Value]]] = [("MatMul", operands)]
+    if alpha != 1.0:
+        steps.append(("Mul", [node.constant(alpha, dtype, "alpha")]))
+    if c is not None and beta != 0.0:
+        if beta != 1.0 and c.data is not None:
+            c = node.constant(c.data * dtype.numpy.type(beta), dtype, "bias")
+        elif beta != 1.0:
+            c = node.emit("Mul", [c, node.constant(beta, dtype, "beta")])
+        steps.append(("Add", [c]))
+    (op, inputs), *rest = steps
+    for following in rest:
+        inputs, op = [node.emit(op, inputs), *following[1]], following[0]
+    node.become(op, inputs)
+
+
+def _transposed(node: PendingNode, value: Value) -> Value:
+    """The transposed matrix: a view of a constant, shared by all its users, or a node."""
+    if value.data is None or value.data.ndim != 2:
+        return node.emit("Transpose", [value], {"perm": (1, 0)})
+    name = f"{value.name}.transposed"
+    known = node.graph.values.get(name)
+    if known is not None and known.data is not None and np.shares_memory(known.data, value.data):
+        return known
+    return node.graph.add_constant(node.free_name(name), value.data.T, value.dtype)

@@ -1,0 +1,84 @@
+"""LSTM and GRU layers against onnxruntime: directions, peepholes, initial states, lengths, run-time steps and batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from codegen.kernels.gru import lower_gru
+from codegen.kernels.lstm import lower_lstm
+from tests.kernels.lowered import Case, check
+
+rng = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return rng.normal(0, 0.5, shape).astype(np.float32)
+
+
+def lstm(t: int, b: int, i: int, h: int, direction: str = "forward", outputs: str = "y yh yc", lengths: bool = False,
+         peephole: bool = False, states: bool = False, bias: bool = True, symbolic: bool = False) -> Case:  # fmt: skip
+    d = 2 if direction == "bidirectional" else 1
+    arrays = {"x": normal(t, b, i), "w": normal(d, 4 * h, i), "r": normal(d, 4 * h, h)}
+    inputs = ["x", "w", "r", "", "", "", "", ""]
+    if bias:
+        arrays["bias"], inputs[3] = normal(d, 8 * h), "bias"
+    if lengths:
+        arrays["lengths"], inputs[4] = rng.integers(1, t + 1, b).astype(np.int32), "lengths"
+    if states:
+        arrays["h0"], arrays["c0"], inputs[5], inputs[6] = normal(d, b, h), normal(d, b, h), "h0", "c0"
+    if peephole:
+        arrays["p"], inputs[7] = normal(d, 3 * h), "p"
+    while not inputs[-1]:
+        inputs.pop()
+    shapes = {"x": ("t", "b", i), "y": ("t", d, "b", h), "yh": (d, "b", h), "yc": (d, "b", h), "h0": (d, "b", h),
+              "c0": (d, "b", h), "lengths": ("b",)}  # fmt: skip
+    made = outputs.split()
+    names = [n if n in made else "" for n in ("y", "yh", "yc")]
+    while not names[-1]:
+        names.pop()
+    op = ("LSTM", inputs, [n or f"unused{k}" for k, n in enumerate(names)],
+          {"hidden_size": h, "direction": direction})  # fmt: skip
+    constants = [n for n in ("w", "r", "bias", "p") if n in arrays]
+    return Case("lstm", [op], arrays, made, constants, shapes if symbolic else {}, dims={"t": t, "b": b})
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("t,b,i,h", [(1, 1, 1, 1), (5, 1, 12, 20), (33, 3, 7, 16), (4, 25, 9, 33)])
+def test_directions(direction: str, t: int, b: int, i: int, h: int) -> None:
+    check(lstm(t, b, i, h, direction), lower_lstm, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_everything(direction: str) -> None:
+    check(lstm(6, 3, 10, 8, direction, peephole=True, states=True), lower_lstm, atol=1e-5)
+    check(lstm(6, 3, 10, 8, direction, states=True, bias=False, outputs="yh"), lower_lstm, atol=1e-5)
+    check(lstm(6, 5, 10, 8, direction, states=True, lengths=True), lower_lstm, atol=1e-5)
+
+
+@pytest.mark.parametrize("t,b", [(1, 1), (40, 2), (7, 17)])
+def test_run_time_sizes(t: int, b: int) -> None:
+    check(lstm(t, b, 10, 16, "bidirectional", symbolic=True), lower_lstm, atol=1e-5)
+    check(lstm(t, b, 10, 16, symbolic=True, states=True, lengths=True), lower_lstm, atol=1e-5)
+
+
+def gru(
+    t: int, b: int, i: int, h: int, direction: str, after: int, lengths: bool = False, symbolic: bool = False
+) -> Case:
+    d = 2 if direction == "bidirectional" else 1
+    arrays = {"x": normal(t, b, i), "w": normal(d, 3 * h, i), "r": normal(d, 3 * h, h), "bias": normal(d, 6 * h),
+              "h0": normal(d, b, h)}  # fmt: skip
+    if lengths:
+        arrays["lengths"] = rng.integers(1, t + 1, b).astype(np.int32)
+    op = ("GRU", ["x", "w", "r", "bias", "lengths" if lengths else "", "h0"], ["y", "yh"],
+          {"hidden_size": h, "direction": direction, "linear_before_reset": after})  # fmt: skip
+    shapes = {"x": ("t", "b", i), "y": ("t", d, "b", h), "yh": (d, "b", h), "h0": (d, "b", h), "lengths": ("b",)}
+    return Case("gru", [op], arrays, ["y", "yh"], ["w", "r", "bias"], shapes if symbolic else {}, dims={"t": t, "b": b})
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_gru(direction: str, after: int) -> None:
+    check(gru(5, 1, 12, 20, direction, after), lower_gru, atol=1e-5)
+    check(gru(9, 3, 7, 33, direction, after, symbolic=True), lower_gru, atol=1e-5)
+    check(gru(9, 3, 7, 33, direction, after, lengths=True), lower_gru, atol=1e-5)

@@ -1,0 +1,158 @@
+"""Moving operators against onnxruntime, in plain and channels-last order, with static and run-time sizes."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codegen.kernels.movement import lower_movement
+from tensor_types.dims import dim
+from tests.kernels.lowered import Case, check
+
+rng = np.random.default_rng(0)
+
+
+def f32(*shape: int) -> np.ndarray:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def i64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def run(op: str, arrays: dict[str, np.ndarray], outputs: list[str] | None = None, dynamic: tuple[str, ...] = ("x",),
+        symbolic: dict[str, Any] | None = None, dims: dict[str, int] | None = None, last: tuple[str, ...] = (),
+        **attrs: Any) -> None:  # fmt: skip
+    outputs = outputs or ["y"]
+    constants = [k for k in arrays if k not in dynamic]
+    ops = [(op, list(arrays), outputs, attrs)]
+    check(Case("movement", ops, arrays, outputs, constants, symbolic or {}, last, dims or {}), lower_movement)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (2, 33, 1, 18), (1, 64, 80)], ids=str)
+def test_transposes(shape: tuple[int, ...]) -> None:
+    for perm in permutations(range(len(shape))):
+        if perm != tuple(range(len(shape))):
+            run("Transpose", {"x": f32(*shape)}, perm=list(perm))
+
+
+def test_run_time_transposes() -> None:
+    for n, m in ((1, 1), (5, 70)):
+        symbolic = {"x": ("n", "m", 12, 64), "y": ("n", 12, "m", 64)}
+        run("Transpose", {"x": f32(n, m, 12, 64)}, symbolic=symbolic, dims={"n": n, "m": m}, perm=[0, 2, 1, 3])
+        symbolic = {"x": ("n", 12, "m"), "y": ("n", "m", 12)}
+        run("Transpose", {"x": f32(n, 12, m)}, symbolic=symbolic, dims={"n": n, "m": m}, perm=[0, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [
+        ((1,), (4,), (0,), (1,)),
+        ((-3, 2), (1000, 5), (2, 1), (1, 1)),
+        ((-1,), (-1000,), (1,), (-1,)),
+        ((8, 0), (0, 7), (2, 1), (-3, 2)),
+        ((0,), (0,), (0,), (1,)),
+    ],
+    ids=str,
+)
+def test_slices(starts: Any, ends: Any, axes: Any, steps: Any) -> None:
+    arrays = {"x": f32(6, 7, 9), "s": i64(*starts), "e": i64(*ends), "a": i64(*axes), "t": i64(*steps)}
+    run("Slice", arrays)
+    arrays["x"] = f32(6, 7, 9, 5)
+    run("Slice", arrays, last=("x", "y"))
+
+
+def test_run_time_slices() -> None:
+    arrays = {"x": f32(3, 50, 8), "s": i64(5), "e": i64(1 << 40), "a": i64(1), "t": i64(1)}
+    run("Slice", arrays, symbolic={"x": ("n", "m", 8), "y": ("n", dim("m") - 5, 8)}, dims={"n": 3, "m": 50})
+
+
+@pytest.mark.parametrize("where", [0, 1, 2, -1])
+def test_concat_and_split(where: int) -> None:
+    shapes = [[3, 8, 5], [3, 8, 5], [3, 8, 5]]
+    for i, shape in enumerate(shapes):
+        shape[where] += 2 * i
+    arrays = {f"x{i}": f32(*s) for i, s in enumerate(shapes)}
+    run("Concat", arrays, dynamic=("x0", "x1", "x2"), axis=where)
+    arrays = {"x": f32(7, 6, 9), "s": i64(2, *([4] if where == 1 else [7] if where in (2, -1) else [5]))}
+    run("Split", arrays, ["a", "b"], axis=where)
+
+
+def test_channels_last_concat() -> None:
+    arrays = {"a": f32(2, 5, 6, 7), "b": f32(2, 9, 6, 7)}
+    symbolic = {"a": (2, 5, "h", "w"), "b": (2, 9, "h", "w"), "y": (2, 14, "h", "w")}
+    run("Concat", arrays, dynamic=("a", "b"), last=("a", "b", "y"), axis=1)
+    run("Concat", arrays, dynamic=("a", "b"), last=("a", "b", "y"), axis=1, symbolic=symbolic, dims={"h": 6, "w": 7})
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_pads(mode: str) -> None:
+    run("Pad", {"x": f32(3, 4, 6), "p": i64(0, 2, 3, 1, 0, 4)}, mode=mode)
+    run("Pad", {"x": f32(2, 3, 5, 6), "p": i64(0, 0, 1, 2, 0, 0, 2, 0)}, mode=mode, last=("x", "y"))
+    symbolic = {"x": ("n", "m"), "y": ("n", dim("m") + 6)}
+    run("Pad", {"x": f32(2, 20), "p": i64(0, 2, 0, 4)}, mode=mode, symbolic=symbolic, dims={"n": 2, "m": 20})
+    if mode == "constant":
+        run("Pad", {"x": rng.integers(0, 9, (3, 4)), "p": i64(1, -1, 0, 2), "v": np.array(7)}, mode=mode)
+
+
+def test_expand_and_tile() -> None:
+    run("Expand", {"x": f32(3, 1, 5), "s": i64(2, 3, 4, 5)})
+    run("Expand", {"x": f32(1), "s": i64(3, 300)})
+    run("Tile", {"x": f32(3, 4, 5), "r": i64(2, 1, 3)})
+
+
+def test_space_and_depth() -> None:
+    run("DepthToSpace", {"x": f32(2, 12, 3, 5)}, blocksize=2)
+    run("DepthToSpace", {"x": f32(2, 12, 3, 5)}, blocksize=2, mode="CRD")
+    run("SpaceToDepth", {"x": f32(2, 3, 4, 6)}, blocksize=2)
+
+
+def test_relayout() -> None:
+    for shape in ((2, 3, 7, 5), (1, 64, 14, 14), (1, 130, 3, 33), (1, 1, 5, 6), (4, 8, 1, 1)):
+        for source, result in ((("x",), ("y",)), (("y",), ("x",))):
+            case = Case("movement", [("Identity", ["x"], ["y"], {})], {"x": f32(*shape)}, ["y"], last=source)
+            check(case, lower_movement)
+            case.last = result
+            case.symbolic = {k: ("n", shape[1], "h", "w") for k in ("x", "y")}
+            case.dims = {"n": shape[0], "h": shape[2], "w": shape[3]}
+            check(case, lower_movement)
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_gather(where: int) -> None:
+    for index in (np.array(1), np.array([-1]), rng.integers(-3, 3, (4,)), rng.integers(-3, 3, (2, 5))):
+        run("Gather", {"x": f32(3, 4, 5), "i": index}, axis=where)
+        run("Gather", {"x": f32(3, 4, 5), "i": index}, dynamic=("x", "i"), axis=where)
+    run("GatherElements", {"x": f32(3, 4, 5), "i": rng.integers(-3, 3, (3, 4, 5))}, dynamic=("x", "i"), axis=where)
+
+
+def test_embedding_rows_and_a_bad_index() -> None:
+    ids = rng.integers(0, 30, (2, 9))
+    symbolic = {"i": ("n", "m"), "y": ("n", "m", 48)}
+    run("Gather", {"x": f32(30, 48), "i": ids}, dynamic=("i",), symbolic=symbolic, dims={"n": 2, "m": 9}, axis=0)
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_running_sums(where: int) -> None:
+    for attrs in ({}, {"exclusive": 1}, {"reverse": 1}):
+        x = rng.integers(0, 9, (4, 5, 6)).astype(np.float32)
+        run("CumSum", {"x": x, "a": np.array(where)}, **attrs)
+
+
+def test_nearest_resize_by_whole_factors() -> None:
+    empty = np.zeros(0, np.float32)
+    for shape, scale in (((1, 3, 4, 5), (1, 1, 2, 2)), ((2, 16, 7, 3), (1, 1, 3, 1)), ((1, 20, 5, 5), (1, 1, 4, 4))):
+        arrays = {"x": f32(*shape), "r": empty, "s": np.array(scale, np.float32)}
+        for attrs in (
+            {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            {"coordinate_transformation_mode": "half_pixel"},
+        ):
+            run("Resize", arrays, mode="nearest", **attrs)
+            run("Resize", arrays, mode="nearest", last=("x", "y"), **attrs)
+            h, w = dim("h"), dim("w")
+            symbolic = {"x": ("n", shape[1], h, w), "y": ("n", shape[1], scale[2] * h, scale[3] * w)}
+            dims = {"n": shape[0], "h": shape[2], "w": shape[3]}
+            run("Resize", arrays, mode="nearest", last=("x", "y"), symbolic=symbolic, dims=dims, **attrs)
