@@ -178,10 +178,10 @@ def check(model: ModelPath, json: Json = False) -> None:
 
         rows = unsupported(read_model(model))
         if json:
-            print_json({"unsupported": rows})
+            print_json({"unsupported": [vars(r) for r in rows]})
         elif rows:
             columns = ["node", "op", "domain", "why", "remedy"]
-            out.print(table("", columns, [[str(r[c]) for c in columns] for r in rows]))
+            out.print(table("", columns, [[str(getattr(r, c)) for c in columns] for r in rows]))
         else:
             out.print("every operator is supported")
         return 4 if rows else 0
@@ -231,9 +231,9 @@ def cache_clear() -> None:
     """Removes every compiled kernel."""
 
     def work() -> int:
-        from codegen.llvm import cache
+        from codegen.llvm.cache import ObjectCache
 
-        out.print(f"removed {cache.clear()} kernels")
+        out.print(f"removed {ObjectCache().clear()} kernels")
         return 0
 
     _guarded(False, work)

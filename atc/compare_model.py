@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from acl_runtime import InferSession
+from acl_runtime.om import open_package
 from atc.compare import Comparison, Row, difference, golden_outputs, verdict_of
 from atc.convert import convert
 from atc.inputs import read_files
@@ -39,8 +40,8 @@ def compare_arrays(
             package = Path(folder) / "model.om"
             convert(model, package, input_shape=input_shape or None)
         session = InferSession(0, str(package), keep=True)
-        graph = parse_graph(session.graph_text)
-        feeds = session_inputs(session, given, input_shape or {})
+        graph = parse_graph(bytes(open_package(package).section("graph")).decode())
+        feeds = session_inputs(session, package, given, input_shape or {})
         results = dict(zip((o.name for o in session.get_outputs()), session.infer(feeds), strict=True))
         golden = golden_outputs(model, feeds, [s for s, o in graph.origins.items() if o.relation in ("same", "cast")])
         rows = [_row(graph, source, origin, session, golden) for source, origin in graph.origins.items()]

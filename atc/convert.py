@@ -12,20 +12,24 @@ from acl_runtime.kernels import compile_programs
 from acl_runtime.package_layout import ClassPart, write_model
 from atc import __version__
 from atc.console import Progress
+from atc.inputs import index_bounds
 from atc.lower import Lowered, host_records, kernel_records, lower_graph
 from atc.pipeline import passes
 from atc.spelling import UsageError, parse_input_shape
+from atc.viewer import viewer_graph
 from codegen.kernels import TRAITS
+from codegen.llvm.cache import ObjectCache
 from codegen.llvm.detect import detect_host_class
 from codegen.targets import Target, target
-from frontend import read_model, unsupported
+from codegen.targets.roofline import estimate
+from codegen.tile.text import parse_program
+from frontend import read_model, unsupported, unsupported_error
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import run_passes
 from graph_opt.ir.text import to_text
 from graph_opt.plan import Plan, PlanInput, Scheduled, ValueInfo, plan, plan_to_json
 from graph_opt.plan.bounds import live_bytes
 from tensor_types.dims import evaluate
-from tensor_types.errors import UnsupportedOperator
 
 
 @dataclass
@@ -44,6 +48,8 @@ class ConvertResult:
     compiled_kernels: int
     cached_kernels: int
     estimate_ms: float | None
+    index_bounds: dict[str, int] = field(default_factory=dict)
+    """Integer inputs that index a table: the size of the table."""
     package_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -103,7 +109,10 @@ def convert(
     with progress.stage("read"):
         graph = read_model(source, _shapes(input_shape))
         nodes_in = len(graph.nodes)
-        _refuse_unsupported(graph)
+        bounds = index_bounds(graph)
+        missing = unsupported(graph)
+        if missing:
+            raise unsupported_error(missing)
     with progress.stage("optimise"):
         run_passes(graph, passes(TRAITS))
     with progress.stage("lower"):
@@ -111,7 +120,9 @@ def convert(
     with progress.stage("plan"):
         planned = plan(plan_input(graph, lowered))
     with progress.stage("compile"):
-        objects, compiled = compile_programs(planned.programs, host)
+        texts = list(planned.programs)
+        cached = sum(ObjectCache().get(t.encode(), host.name) is not None for t in texts)
+        objects = compile_programs(texts, host.name)
     result = ConvertResult(
         package=package,
         soc_version=soc_version,
@@ -119,21 +130,22 @@ def convert(
         kernels=len(kernel_records(lowered)),
         aicpu_nodes=_aicpu_nodes(lowered),
         fused=dict(Counter(r.family for r in kernel_records(lowered))),
-        compiled_kernels=compiled,
-        cached_kernels=len(objects) - compiled,
-        estimate_ms=_estimate(graph, chip, planned),
+        compiled_kernels=len(texts) - cached,
+        cached_kernels=cached,
+        estimate_ms=_estimate(lowered, chip),
+        index_bounds=bounds,
         **_memory(planned),
     )
     with progress.stage("package"):
-        part = ClassPart(plan_to_json(planned), objects=objects, packed=True)
+        constants = {v.name: v.data for v in graph.constants() if v.data is not None}
         write_model(
             package,
-            classes={host.name: part},
-            constants={v.name: v.data for v in graph.constants() if v.data is not None},
+            classes={host.name: ClassPart(plan_to_json(planned), objects=objects)},
+            constants=constants,
+            viewer=viewer_graph(graph, lowered, constants),
             graph_text=to_text(graph),
             report=result.report(),
-            tool=f"openatc {__version__}",
-            flags={"soc_version": soc_version},
+            header={"tool": f"openatc {__version__}", "soc_version": soc_version},
         )
         result.package_bytes = package.stat().st_size
     result.seconds = progress.seconds
@@ -163,18 +175,6 @@ def _shapes(given: str | Mapping[str, Sequence[int]] | None) -> dict[str, Sequen
     return dict(given) if given else None
 
 
-def _refuse_unsupported(graph: Graph) -> None:
-    rows = unsupported(graph)
-    if rows:
-        first = rows[0]
-        raise UnsupportedOperator(
-            f"{len(rows)} node{'s' if len(rows) > 1 else ''} cannot be converted: "
-            + "; ".join(f"{r['node']} ({r['domain']}::{r['op']}): {r['why']}" for r in rows),
-            where={"node": str(first["node"]), "op": str(first["op"])},
-            remedy=str(first["remedy"]),
-        )
-
-
 def _chip(soc_version: str) -> Target:
     try:
         return target(soc_version)
@@ -194,15 +194,25 @@ def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:
 
 def _memory(planned: Plan) -> dict[str, int | None]:
     """Arena figures where the shapes are static; None for symbolic models."""
-    if planned.symbolic:
+    if not isinstance(planned.arena, int):
         return {"arena_bytes": None, "arena_lower_bound_bytes": None, "arena_without_reuse_bytes": None}
     return {
-        "arena_bytes": evaluate(planned.arena, {}),
+        "arena_bytes": planned.arena,
         "arena_lower_bound_bytes": live_bytes(planned, {}),
-        "arena_without_reuse_bytes": planned.bytes_without_reuse,
+        "arena_without_reuse_bytes": sum(evaluate(s.bytes, {}) for s in planned.storages),
     }
 
 
-def _estimate(graph: Graph, chip: Target, planned: Plan) -> float | None:
-    """Roofline time of the kernels on the chip, in ms; None while a dim is symbolic."""
-    return None
+def _estimate(lowered: Lowered, chip: Target) -> float | None:
+    """Roofline time of all kernels on the chip, in ms; None while a dim is symbolic.
+
+    The programs are the host's: their traffic and operations stand for the chip's until its own instance is made.
+    """
+    total = 0.0
+    for record in kernel_records(lowered):
+        program = parse_program(record.program)
+        values = {d.name: v for d, v in zip(program.dims, record.dims, strict=True)}
+        if not all(isinstance(v, int) for v in values.values()):
+            return None
+        total += estimate(program, values, chip).seconds  # type: ignore[arg-type]
+    return total * 1e3

@@ -11,8 +11,9 @@ import numpy as np
 from codegen.kernels import lower_node
 from codegen.targets import Target
 from graph_opt.ir import Graph, Node, Value
-from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+from tensor_types.dtypes import from_numpy
 
 RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
 
@@ -53,17 +54,48 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
 
 
 def _add_host(lowered: Lowered, node: Node, reason: str) -> None:
-    names = tuple(None if v is None else v.name for v in node.inputs)
+    captured = [v for v in captured_values(node) if v is not None]
+    names = tuple(None if v is None else v.name for v in (*node.inputs, *captured))
     outputs = tuple(v.name for v in node.outputs)
     late = tuple(v.name for v in node.outputs if v.shape is None or v.dtype.kind == "handle")
-    lowered.add(HostRecord(node.op, names, outputs, node.name, plain_attrs(node.attrs), late, reason), node)
+    attrs = plain_attrs(node.attrs)
+    if node.subgraphs:
+        attrs["captured"] = [v.name for v in captured]
+        attrs.update({name: _body(body) for name, body in node.subgraphs.items()})
+    lowered.add(HostRecord(node.op, names, outputs, node.name, attrs, late, reason), node)
     lowered.reasons[node.name] = reason
 
 
 def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON values."""
-    kept = {k: v for k, v in attrs.items() if k != "guards"}
-    return {k: v.tolist() if isinstance(v, np.ndarray) else list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
+    """Attributes as JSON values; a tensor as its dtype, shape and flat values."""
+    return {k: _plain(v) for k, v in attrs.items() if k != "guards"}
+
+
+def _body(graph: Graph) -> dict[str, Any]:
+    """A subgraph as the AI CPU runs it: JSON, values by name."""
+    nodes = []
+    for node in graph.nodes:
+        attrs = plain_attrs(node.attrs)
+        if node.subgraphs:
+            attrs["captured"] = [v.name for v in captured_values(node)]
+            attrs.update({name: _body(body) for name, body in node.subgraphs.items()})
+        inputs = [None if v is None else v.name for v in node.inputs]
+        nodes.append({"op": node.op, "attrs": attrs, "inputs": inputs, "outputs": [v.name for v in node.outputs]})
+    return {
+        "inputs": [v.name for v in graph.inputs],
+        "outputs": [v.name for v in graph.outputs],
+        "nodes": nodes,
+        "constants": {v.name: _plain(v.data) for v in graph.constants()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        name = from_numpy(value.dtype).name
+        flat = value.reshape(-1)
+        values = [str(v) for v in flat] if name == "str" else flat.tolist()
+        return {"dtype": name, "shape": list(value.shape), "values": values}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def is_alias(graph: Graph, node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import time
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from acl_runtime import InferSession
+from acl_runtime.om import open_package
 from atc.convert import convert
 from atc.inputs import concrete_shape, read_files, seeded
-from tensor_types.dtypes import dtype
+from tensor_types.dtypes import from_numpy
 
 
 def run_model(
@@ -32,7 +34,7 @@ def run_model(
             package = Path(folder) / "model.om"
             convert(path, package, input_shape=input_shape)
         session = InferSession(0, str(package), threads=threads)
-        feeds = session_inputs(session, read_files(files), input_shape)
+        feeds = session_inputs(session, package, read_files(files), input_shape)
         outputs = session.infer(feeds)
         seconds = []
         for _ in range(loop):
@@ -52,7 +54,7 @@ def run_model(
             "p99": float(np.percentile(milliseconds, 99)),
             "min": float(milliseconds.min()),
         },
-        "aicpu_share": profile.aicpu_share,
+        "aicpu_share": profile.ai_cpu_share,
         "outputs": {
             n: {"shape": list(v.shape), "dtype": str(v.dtype)} for n, v in zip(names, outputs, strict=True)
         },
@@ -62,10 +64,15 @@ def run_model(
 
 
 def session_inputs(
-    session: InferSession, given: Mapping[str, np.ndarray], input_shape: Mapping[str, Sequence[int]], seed: int = 0
+    session: InferSession,
+    package: Path,
+    given: Mapping[str, np.ndarray],
+    input_shape: Mapping[str, Sequence[int]],
+    seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given."""
     dims: dict[str, int] = {}
+    bounds = json.loads(bytes(open_package(package).section("report"))).get("index_bounds", {})
     for tensor in session.get_inputs():
         known = given[tensor.name].shape if tensor.name in given else input_shape.get(tensor.name, ())
         for extent, declared in zip(known, tensor.shape, strict=False):
@@ -75,5 +82,5 @@ def session_inputs(
     for tensor in session.get_inputs():
         if tensor.name not in feeds:
             shape = concrete_shape(tensor.shape, dims)
-            feeds[tensor.name] = seeded(tensor.name, dtype(str(tensor.dtype)), shape, getattr(tensor, "bound", None), seed)
+            feeds[tensor.name] = seeded(tensor.name, from_numpy(tensor.dtype), shape, bounds.get(tensor.name), seed)
     return feeds

@@ -310,8 +310,12 @@ class _HostKernel(_Kernel):
         p, task = self.p, self.task
         keys, rows = self._count(j), _extent(self.rows, i, total)
         first = self.first + self.rows * i
+        count, blocks = keys, ceildiv(keys, self.panel)
         if p.causal:
-            keys = dmin(keys, dmax(0, first + self.rows - self.keys * j))
+            # Whole panels up to the last query's own key.
+            reach = dmax(0, first + self.rows - self.keys * j)
+            blocks = ceildiv(dmin(keys, reach), self.panel)
+            keys = dmin(keys, ceildiv(reach, self.panel) * self.panel)
         queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, p.q.width))
         if self.wide_q is not None:
             wide = self.wide_q.window((0, 0), (rows, p.q.width))
@@ -319,7 +323,7 @@ class _HostKernel(_Kernel):
             queries = wide
 
         def panel(n: Dim) -> None:
-            columns = _extent(self.panel, n, keys)
+            columns = _extent(self.panel, n, count)
             shape = (rows, columns)
             scores = self.scores.window((0, self.panel * n), shape)
             task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
@@ -331,7 +335,7 @@ class _HostKernel(_Kernel):
                 view = self.mask_view(first + axis(0), self.keys * j + self.panel * n + axis(1), shape)
                 self.masked(scores, view, lambda: self.paths.tile(F32, (self.rows, self.panel)).window((0, 0), shape))
 
-        self.loop("n", ceildiv(keys, self.panel), panel)
+        self.loop("n", blocks, panel)
         shape = (rows, keys)
         scores = self.scores.window((0, 0), shape)
         now, part = (t.window((0,), (rows,)) for t in (self.now, self.part))

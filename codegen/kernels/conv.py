@@ -12,7 +12,8 @@ from codegen.kernels.conv_core import (
     weight_packing,
     weight_shape,
 )
-from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes
+from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes, transposed_axes
+from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_panel
 from codegen.kernels.depthwise_core import DepthwiseShape, emit_depthwise
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
 from codegen.kernels.region_space import Space, body_of, order, outer_outputs, outer_values
@@ -23,14 +24,14 @@ from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import BF16, F16, F32, F64
-from tensor_types.formats import channels_last
+from tensor_types.formats import channels_last, panels
 
 
 def lower_conv(node: Node, target: Target) -> list[Record] | None:
     """One task for a Fused node around a Conv; None if its weight is not constant or a dtype has no kernel."""
     body = body_of(node)
     anchor = body.nodes[0]
-    if anchor.op != "Conv" or target.explicit_memory or not all(can_emit(n) for n in body.nodes[1:]):
+    if anchor.op not in ("Conv", "ConvTranspose") or target.explicit_memory or not all(can_emit(n) for n in body.nodes[1:]):
         return None
     values = outer_values(node)
     x, w, bias = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
@@ -69,6 +70,8 @@ class _Lowering:
         groups = int(self.anchor.attrs.get("group", 1) or 1)  # type: ignore[call-overload]
         channels, features = int(self.x.shape[1]), int(self.w.shape[0])  # type: ignore[arg-type]
         kernel = [int(k) for k in self.w.shape[2:]]  # type: ignore[arg-type]
+        if self.anchor.op == "ConvTranspose":
+            return self._transposed(groups, channels, int(self.w.shape[1]), kernel)  # type: ignore[arg-type]
         axes = sliding_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
         if axes is None:
             return None
@@ -127,6 +130,37 @@ class _Lowering:
 
         emit_conv(task, conv, tiling, x, weight, finish)
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
+
+    def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> list[Record] | None:
+        task, w = self.task, self.w
+        assert self.x.shape is not None
+        axes = transposed_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
+        sizes = [task.extent(a.size, 1) for a in axes]
+        program = [
+            Axis(size, task.relate(a.out, (size - 1) * a.stride + a.reach - a.before - a.after), a.kernel, a.stride,
+                 a.dilation, a.before, a.after)
+            for a, size in zip(axes, sizes, strict=True)
+        ]  # fmt: skip
+        last = channels_last(len(self.shape))
+        shape = TransposedShape(
+            task.extent(self.x.shape[0]), tuple(program), groups, channels // groups, features, self.x.dtype,
+            self.x.format != last,
+        )  # fmt: skip
+        spatial = tuple(a.size for a in program)
+        x = task.operand(self.x, shape=(shape.batch, channels, *spatial) if shape.plain else (shape.batch, *spatial, channels))
+        panel = transposed_panel(features, max(1, self.target.vector_bytes // max(4, self.x.dtype.bytes)))
+        weight = task.operand(
+            w, shape=(*kernel, groups, -(-features // panel), channels // groups, panel),
+            permute=(*range(2, w.rank), 0, 1), reshape=(*kernel, groups, channels // groups, features),
+            packing=panels(panel, len(kernel) + 3),
+        )  # fmt: skip
+        space = self._space(merge=False)
+
+        def finish(acc: View, index: tuple[Dim, ...]) -> None:
+            self._finish(space, acc, task.tile_shape(acc.base), index, False, self.bias)
+
+        emit_transposed(task, shape, x, weight, panel, finish)
+        return [task.record(work=self._work(product(kernel) * shape.channels))]
 
     def _depthwise(self, axes: Sequence[Axis], channels: int) -> list[Record] | None:
         if self.x.dtype not in (F32, F64):

@@ -95,6 +95,29 @@ def output_extents(node: Node, axes: Sequence[Axis], sizes: Sequence[Dim]) -> li
     ]  # fmt: skip
 
 
+def transposed_axes(node: Node, size: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int]) -> list[Axis]:
+    """The spatial axes of a ConvTranspose; pads that its output shape implies are worked out, `after` may be negative."""
+    rank = len(kernel)
+    strides, dilations = _numbers(node, "strides", rank, 1), _numbers(node, "dilations", rank, 1)
+    pads = _numbers(node, "pads", 2 * rank, 0)
+    auto = str(node.attrs.get("auto_pad", "NOTSET") or "NOTSET")
+    axes = []
+    for i in range(rank):
+        reach = (kernel[i] - 1) * dilations[i] + 1
+        # Everything that the output lacks of the full result; output_padding makes it less.
+        total = (size[i] - 1) * strides[i] + reach - out[i]
+        before = pads[i] if auto == "NOTSET" else 0
+        extra = _numbers(node, "output_padding", rank, 0)[i]
+        if isinstance(total, int) and (auto.startswith("SAME") or node.attrs.get("output_shape")):
+            whole = total + extra
+            before = whole // 2 if auto == "SAME_UPPER" else whole - whole // 2
+        after = total - before
+        if not isinstance(after, int):
+            after = pads[rank + i] - extra
+        axes.append(Axis(size[i], out[i], kernel[i], strides[i], dilations[i], before, after))
+    return axes
+
+
 def tap_classes(axis: Axis) -> list[tuple[int, int, tuple[int, ...]]]:
     """(first output, count, taps inside the input) for runs of output positions of a static axis."""
     assert isinstance(axis.size, int) and isinstance(axis.out, int)

@@ -1,4 +1,4 @@
-"""Depthwise convolution: each channel by itself, vectors along the channels, taps as a chain of multiply-adds.
+"""Windows over each channel by itself, for depthwise convolution and pooling: vectors along the channels, taps as a chain.
 
 The output is cut into rectangles in which the same taps lie inside the input, so static sizes need no padded copy: the
 interior reads the input directly and border rectangles have fewer taps. Run-time sizes, and kernels whose rectangles
@@ -15,7 +15,7 @@ from codegen.kernels.conv_core import extent_of
 from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim, ceildiv
+from tensor_types.dims import Dim, ceildiv, substitute
 from tensor_types.dtypes import DType
 
 _RECTANGLES = 25
@@ -32,9 +32,15 @@ Finish = Callable[[View, tuple[int, ...], tuple[Dim, ...]], None]
 """Takes a result block, the static shape of its tile, and the index of its elements: batch, positions.., channel."""
 
 
+Chain = Callable[[View, list[tuple[tuple[int, ...], View]], Dim, tuple[Dim, ...]], None]
+"""Takes the result block, its (tap, source) pairs, the channel index and the extents; fills the block."""
+Whole = Callable[[View, tuple[int, ...], View, Sequence[Dim], Dim, tuple[int, ...]], None]
+"""Takes the result, its tile's shape, a view with the taps as further axes, the taps' and channel's index, their axes."""
+
+
 @dataclass(frozen=True)
 class DepthwiseShape:
-    """x[batch, axes.., channels] with one filter per channel."""
+    """x[batch, axes.., channels], each channel by itself."""
 
     batch: Dim
     axes: tuple[Axis, ...]
@@ -58,6 +64,42 @@ def emit_depthwise(
     vector_bytes: int,
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]."""
+
+    def chain(acc: View, terms: list[tuple[tuple[int, ...], View]], channel: Dim, extents: tuple[Dim, ...]) -> None:
+        held: View | None = None if bias is None else bias.view(channel, shape=extents)
+        for tap, source in terms:
+            weight = w.view(*tap, channel, shape=extents)
+            if held is None:
+                b.mul(acc, source, weight)
+            else:
+                b.fma(acc, source, weight, held)
+            held = acc
+        if not terms:
+            b.expands(acc, 0.0) if held is None else b.mov(acc, held)
+
+    def whole(
+        total: View, block: tuple[int, ...], source: View, taps: Sequence[Dim], channel: Dim, axes: tuple[int, ...]
+    ) -> None:
+        extents = source.shape
+        kernel = tuple(int(k) for k in w.shape[:-1])  # type: ignore[arg-type]
+        tile = b.tile("terms", shape.dtype, (*block[:-1], *kernel, block[-1]))
+        term = tile.view(*map(axis, range(len(extents))), shape=extents)
+        b.mul(term, source, w.view(*taps, channel, shape=extents))
+        b.rowsum(total, term, axes=axes)
+        if bias is not None:
+            rank = len(taps)
+            small = View(total.base, tuple(map(axis, range(rank + 1))), (*extents[:rank], extents[-1]))
+            start = substitute(channel, {f"_{len(extents) - 1}": axis(rank)})
+            b.add(small, small, bias.view(start, shape=small.shape))
+
+    emit_windows(b, shape, x, chain, whole, finish, vector_bytes, 0.0)
+
+
+def emit_windows(
+    b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, whole: Whole, finish: Finish, vector_bytes: int,
+    pad: float | int, partial: bool = True,
+) -> None:  # fmt: skip
+    """Declares the grid and emits every rectangle. `pad` is what lies outside; without `partial` windows must be whole."""
     static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
     lanes = max(1, vector_bytes // shape.dtype.bytes)
     block = _channel_block(shape.channels, lanes, shape.batch)
@@ -67,12 +109,12 @@ def emit_depthwise(
     if block < shape.channels:
         start = b.grid("c", ceildiv(shape.channels, block)) * block
         count = extent_of(block, start, shape.channels)
-    work = _Depthwise(b, shape, x, w, bias, finish, n, start, count, block)
+    work = _Windows(b, shape, x, chain, whole, finish, n, start, count, block, pad)
     classes = [tap_classes(a) for a in shape.axes] if static else []
     rectangles = 1
     for c in classes:
         rectangles *= len(c)
-    if static and rectangles <= _RECTANGLES and shape.taps <= _CHAIN:
+    if static and partial and rectangles <= _RECTANGLES and shape.taps <= _CHAIN:
         work.direct(classes)
     else:
         work.through_copy()
@@ -89,13 +131,13 @@ def _channel_block(channels: int, lanes: int, batch: Dim) -> int:
     return next((w for w in dividing if channels // w >= wanted), min(dividing, default=min(channels, 4 * lanes)))
 
 
-class _Depthwise:
+class _Windows:
     def __init__(
-        self, b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish,
-        n: Dim, start: Dim, count: Dim, block: int,
+        self, b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, whole: Whole, finish: Finish,
+        n: Dim, start: Dim, count: Dim, block: int, pad: float | int,
     ) -> None:  # fmt: skip
-        self.b, self.shape, self.x, self.w, self.bias, self.finish = b, shape, x, w, bias, finish
-        self.n, self.start, self.count, self.block = n, start, count, block
+        self.b, self.shape, self.x, self.chain, self.whole, self.finish = b, shape, x, chain, whole, finish
+        self.n, self.start, self.count, self.block, self.pad = n, start, count, block, pad
         self.tiles = 0
 
     def direct(self, classes: list[list[tuple[int, int, tuple[int, ...]]]]) -> None:
@@ -126,23 +168,14 @@ class _Depthwise:
         self, runs: Sequence[Run], extents: tuple[Dim, ...], taps: list[tuple[int, ...]],
         source: Callable[[tuple[int, ...]], View],
     ) -> None:  # fmt: skip
-        """acc = bias + sum of source(tap) * w[tap] as multiply-adds, then the epilogue."""
+        """One block: its taps, then the epilogue."""
         b, rank = self.b, len(runs)
         channel = self.start + axis(rank)
         tile_shape = (*(r[3] for r in runs), self.block)
         tile = b.tile(f"acc{self.tiles}", self.shape.dtype, tile_shape)
         self.tiles += 1
         acc = tile.window((0,) * (rank + 1), extents)
-        held: View | None = None if self.bias is None else self.bias.view(channel, shape=extents)
-        for tap in taps:
-            weight = self.w.view(*tap, channel, shape=extents)
-            if held is None:
-                b.mul(acc, source(tap), weight)
-            else:
-                b.fma(acc, source(tap), weight, held)
-            held = acc
-        if not taps:
-            b.expands(acc, 0.0) if held is None else b.mov(acc, held)
+        self.chain(acc, [(tap, source(tap)) for tap in taps], channel, extents)
         self.finish(acc, tile_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), channel))
 
     def through_copy(self) -> None:
@@ -164,7 +197,7 @@ class _Depthwise:
         origin = [r[0] * a.stride - a.before for a, r in zip(shape.axes, runs, strict=True)]
         index = (self.n, *(o + axis(i) for i, o in enumerate(origin)), self.start + axis(rank))
         window = (*spans, self.count)
-        b.load(t.window((0,) * (rank + 1), window), self.x.view(*index, shape=window), pad=0)
+        b.load(t.window((0,) * (rank + 1), window), self.x.view(*index, shape=window), pad=self.pad)
         extents = (*(r[1] for r in runs), self.count)
         if shape.taps <= _CHAIN:
 
@@ -177,17 +210,13 @@ class _Depthwise:
         kernel = tuple(a.kernel for a in shape.axes)
         acc_shape = (*(r[3] for r in runs), self.block)
         acc = b.tile("acc", shape.dtype, acc_shape)
-        terms = b.tile("terms", shape.dtype, (*(r[3] for r in runs), *kernel, self.block))
         full = (*(r[1] for r in runs), *kernel, self.count)
         at = [axis(i) * a.stride + axis(rank + i) * a.dilation for i, a in enumerate(shape.axes)]
-        term = terms.window((0,) * (2 * rank + 1), full)
-        weight = self.w.view(*(axis(rank + i) for i in range(rank)), self.start + axis(2 * rank), shape=full)
-        b.mul(term, t.view(*at, axis(2 * rank), shape=full), weight)
         total = acc.view(*(axis(i) for i in range(rank)), axis(2 * rank), shape=full)
-        b.rowsum(total, term, axes=tuple(range(rank, 2 * rank)))
+        places = [axis(rank + i) for i in range(rank)]
+        source_view = t.view(*at, axis(2 * rank), shape=full)
+        self.whole(total, acc_shape, source_view, places, self.start + axis(2 * rank), tuple(range(rank, 2 * rank)))
         block = acc.window((0,) * (rank + 1), extents)
-        if self.bias is not None:
-            b.add(block, block, self.bias.view(self.start + axis(rank), shape=extents))
         self.finish(block, acc_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), self.start + axis(rank)))
 
     def _copy_blocks(self) -> list[int]:

@@ -314,10 +314,10 @@ def _hard_swish(m: _Math, node: Node, xs: list[Operand]) -> Operand:
 def _gelu(m: _Math, node: Node, xs: list[Operand]) -> Operand:
     x = xs[0]
     if node.attrs.get("approximate", "none") == "tanh":
+        # (1 + tanh u) / 2 is the logistic function of 2u, which keeps its relative accuracy far below 0.
         cubic = m("TADD", m("TMUL", m("TMUL", x, x), 0.044715), 1.0)
-        inner = m("TTANH", m("TMUL", m("TMUL", x, cubic), 0.7978845608028654))
-    else:
-        inner = m("TERF", m("TMUL", x, 0.7071067811865476))
+        return m("TMUL", x, m("TSIGMOID", m("TMUL", m("TMUL", x, cubic), 1.5957691216057308)))
+    inner = m("TERF", m("TMUL", x, 0.7071067811865476))
     return m("TMUL", m("TMUL", x, 0.5), m("TADD", inner, 1.0))
 
 

@@ -23,7 +23,7 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
-from tensor_types.dtypes import DType
+from tensor_types.dtypes import I32
 from tensor_types.formats import Format, Permute, Split, panels
 
 ANCHORS = frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"})
@@ -51,6 +51,8 @@ class Problem:
     trans_a: bool
     trans_b: bool
     alpha: float
+    a_zero: Value | None
+    b_zero: Value | None
 
     @property
     def packed(self) -> bool:
@@ -66,11 +68,7 @@ def problem_of(node: Node) -> Problem:
         raise NotLowerable("the body is not a product followed by element-wise operators")
     values = body_values(node)
     a, b = (_value(anchor, i, values) for i in (0, 1))
-    if anchor.op == "MatMulInteger":
-        for i in (2, 3):
-            zero = anchor.input(i)
-            if zero is not None and (zero.data is None or zero.data.any()):
-                raise NotLowerable("zero points other than 0")
+    zeros = [_zero_point(anchor, i, values) for i in (2, 3)] if anchor.op == "MatMulInteger" else [None, None]
     sa, sb = shape_of(a), shape_of(b)
     if len(sa) < 2 or len(sb) < 2 or not a.format.is_plain or not b.format.is_plain:
         raise NotLowerable("operands need two axes at least in plain order")
@@ -78,7 +76,20 @@ def problem_of(node: Node) -> Problem:
     k_a, k_b = sa[-2 if trans_a else -1], sb[-1 if trans_b else -2]
     k = k_a if isinstance(k_a, int) else k_b
     alpha = float(anchor.attrs.get("alpha", 1.0))  # type: ignore[arg-type]
-    return Problem(anchor, a, b, k, sb[-2 if trans_b else -1], trans_a, trans_b, alpha)
+    return Problem(anchor, a, b, k, sb[-2 if trans_b else -1], trans_a, trans_b, alpha, zeros[0], zeros[1])
+
+
+def _zero_point(node: Node, index: int, values: dict[str, Value]) -> Value | None:
+    """The zero point of an operand, None when it is 0; NotLowerable unless it is one number."""
+    inner = node.input(index)
+    if inner is None:
+        return None
+    value = values.get(inner.name, inner)
+    if value.data is not None and not value.data.any():
+        return None
+    if any(d != 1 for d in shape_of(value)):
+        raise NotLowerable("a zero point for each row or column")
+    return value
 
 
 def _value(node: Node, index: int, values: dict[str, Value]) -> Value:
@@ -142,9 +153,10 @@ class _Lowering:
 
         a = self._left(a_groups, index, rows)
         b = self._right(b_groups, index, j, columns)
+        corrections = self._zero_points(a, b)
         acc = self.paths.accumulator(p.a.dtype, self.block, self.extents)
-        self.paths.product(acc, self.block, a, b, p.a.dtype)
-        self._finish(acc, extras, outputs, index)
+        self.paths.product(acc, self.block, a, b, p.a.dtype, len(a.shape) - 1)
+        self._finish(acc, corrections, extras, outputs, index)
         work = 2 * product(result) * p.k
         return [self.task.record(work)]
 
@@ -201,6 +213,58 @@ class _Lowering:
             and p.k * self.columns * p.b.dtype.bytes <= _PACK_BYTES
         )  # fmt: skip
 
+    @property
+    def in_quads(self) -> bool:
+        """Four consecutive k lie together in both operands."""
+        p = self.problem
+        fits = p.packed and p.b.dtype.bits == 8 and isinstance(p.k, int) and p.k % 4 == 0
+        return fits and not p.trans_a and not self.target.explicit_memory
+
+    def _zero_points(self, a: View, b: View) -> list[View]:
+        """What the product of the stored numbers exceeds the product of the real ones by, as views of the block.
+
+        (a - za) @ (b - zb) = a @ b - za * sum over k of b - zb * (sum over k of a - k * za)
+        """
+        p, task, paths = self.problem, self.task, self.paths
+        if p.a_zero is None and p.b_zero is None:
+            return []
+        if self.target.explicit_memory:
+            raise NotLowerable("zero points on a chip")
+        if not isinstance(p.k, int):
+            raise NotLowerable("zero points with a run-time k")
+        za, zb = (None if v is None else self._wide_zero(v) for v in (p.a_zero, p.b_zero))
+        found: list[View] = []
+        if za is not None:
+            sums = self._sums(b, (len(b.shape) - 1,), self.columns, self.extents[1])
+            task.mul(sums, sums, View(za.base, (0,), sums.shape))
+            found.append(View(sums.base, (axis(1),), self.extents))
+        if zb is not None:
+            sums = self._sums(a, (0,), self.rows, self.extents[0])
+            if za is not None:
+                shift = paths.tile(I32, (1,)).window((0,), (1,))
+                task.mul(shift, za, p.k)
+                task.sub(sums, sums, View(shift.base, (0,), sums.shape))
+            task.mul(sums, sums, View(zb.base, (0,), sums.shape))
+            found.append(View(sums.base, (axis(0),), self.extents))
+        return found
+
+    def _wide_zero(self, value: Value) -> View:
+        tile = self.paths.tile(I32, (1,)).window((0,), (1,))
+        self.task.cvt(tile, self.task.operand(value, "in", (1,)).window((0,), (1,)))
+        return tile
+
+    def _sums(self, view: View, kept: tuple[int], block: int, extent: Dim) -> View:
+        """Sums of an 8-bit operand over its k axes."""
+        task, paths = self.task, self.paths
+        bounds = [block if k in kept else size for k, size in enumerate(view.shape)]
+        wide = paths.tile(I32, bounds)  # type: ignore[arg-type]
+        whole = wide.window((0,) * len(bounds), view.shape)
+        task.cvt(whole, view)
+        sums = paths.tile(I32, (block,))
+        axes = tuple(k for k in range(len(bounds)) if k not in kept)
+        task.rowsum(View(sums.name, (axis(kept[0]),), view.shape), whole, axes=axes)
+        return sums.window((0,), (extent,))
+
     # Operands
 
     def _left(self, groups: Sequence[int], index: Sequence[Dim], rows: Dim) -> View:
@@ -212,6 +276,10 @@ class _Lowering:
         if p.trans_a:
             buffer = task.operand(p.a, "in", [*lead[:-1], k, lead[-1]])
             return buffer.view(*at[:-1], axis(1), at[-1], shape=(rows, k))
+        if self.in_quads:
+            assert isinstance(k, int)
+            buffer = task.operand(p.a, "in", [*lead, k // 4, 4])
+            return buffer.view(*at, axis(1), axis(2), shape=(rows, k // 4, 4))
         buffer = task.operand(p.a, "in", [*lead, k])
         return buffer.view(*at, axis(1), shape=(rows, k))
 
@@ -224,6 +292,9 @@ class _Lowering:
         n = self.space.extents[-1]
         if p.packed and not self.target.explicit_memory:
             buffer = self._packed(lead)
+            if self.in_quads:
+                assert isinstance(k, int)
+                return buffer.view(*at, j, axis(0), axis(2), axis(1), shape=(k // 4, 4, columns))
             return buffer.view(*at, j, axis(0), axis(1), shape=(k, columns))
         column = self.columns * j + axis(1)
         if p.trans_b:
@@ -250,29 +321,38 @@ class _Lowering:
         permute = tuple(range(len(sb) - 2)) + (len(sb) - 1, len(sb) - 2) if p.trans_b else None
         reshape = (*batch, p.k, p.n) if len(sb) != rank else None
         shape = [*batch, -(-p.n // self.columns), p.k, self.columns]
-        groups = self.space.extents
         if len(lead) != len(batch):
             # Batch axes were merged into fewer groups.
             reshape = (*(int(d) for d in lead), p.k, p.n)  # type: ignore[arg-type]
             rank = len(lead) + 2
             shape = [*lead, -(-p.n // self.columns), p.k, self.columns]
-        assert groups
-        return task.operand(p.b, "in", shape, packing=panels(self.columns, rank), permute=permute, reshape=reshape)
+        packing = panels(self.columns, rank)
+        if self.in_quads:
+            packing = quads(self.columns, rank)
+            shape[-2:] = [p.k // 4, self.columns, 4]
+        return task.operand(p.b, "in", shape, packing=packing, permute=permute, reshape=reshape)
 
     # Epilogue
 
     def _finish(
-        self, acc: View, extras: Sequence[Value], outputs: Sequence[tuple[Value, Value]], index: Sequence[Dim]
+        self,
+        acc: View,
+        corrections: Sequence[View],
+        extras: Sequence[Value],
+        outputs: Sequence[tuple[Value, Value]],
+        index: Sequence[Dim],
     ) -> None:
         p, paths = self.problem, self.paths
         made, rest = p.anchor.output, self.body.nodes[1:]
         acc_dtype = accumulator_dtype(p.a.dtype)
         stores = {inner.name: self.space.view(outer, index, self.extents, "out") for inner, outer in outputs}
-        if not rest and p.alpha == 1.0:
+        if not rest and p.alpha == 1.0 and not corrections:
             paths.store_accumulator(stores[made.name], acc, self.block, made.dtype)
             return
         emitter = ElementwiseEmitter(self.task, self.block, self.extents)
         result: Operand = paths.to_vector(acc, self.block, acc_dtype)
+        for correction in corrections:
+            result = emitter.apply("TSUB", acc_dtype, result, correction)
         if p.alpha != 1.0:
             result = emitter.apply("TMUL", acc_dtype, result, p.alpha)
         if made.dtype != acc_dtype:
@@ -310,11 +390,8 @@ def _extent(block: int, at: Dim, total: Dim) -> Dim:
     return dmin(block, total - block * at)
 
 
-def quads(nr: int) -> Format:
-    """8-bit b [K, N] as [N/nr, K/4, nr, 4]: four consecutive k of a column lie together."""
-    return Format((Split(0, 4), Split(2, nr), Permute((2, 0, 3, 1))))
-
-
-def dtype_supported(dtype: DType) -> bool:
-    """True for dtypes that the cube generator multiplies."""
-    return dtype.name in ("f32", "f64", "f16", "bf16", "i8", "u8")
+def quads(nr: int, rank: int) -> Format:
+    """8-bit b [.., K, N] as [.., N/nr, K/4, nr, 4]: four consecutive k of a column lie together."""
+    lead = tuple(range(rank - 2))
+    k = rank - 2
+    return Format((Split(k, 4), Split(k + 2, nr), Permute((*lead, k + 2, k, k + 3, k + 1))))

@@ -39,7 +39,8 @@ class MemoryPaths:
         """A parallel dimension; its variable, or 0 when the extent is 1."""
         if extent == 1:
             return 0
-        name = f"g{len(self._grid)}"
+        # The prover takes inner variables first, by name where it cannot tell: x sorts behind loop variables.
+        name = f"x{len(self._grid)}"
         self._grid.append((name, extent))
         return self.builder.grid(name, extent)
 

@@ -9,7 +9,7 @@ from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Value
-from tensor_types.dims import Dim, dim, names, substitute
+from tensor_types.dims import Dim, Expr, dim, names, substitute
 
 _BLOCK = 1 << 13
 _CROSS = 64
@@ -95,6 +95,8 @@ def emit_copy(
 
     Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped.
     """
+    for w in reads if pad is None else ():
+        _declare(task, w, extents)
     if pad is None:
         extents, reads, writes = merged(extents, *(_without_units(w, extents) for w in (reads, writes)))
     sizes = [program_dim(task, e) for e in extents]
@@ -114,6 +116,21 @@ def emit_copy(
     held = tile.view(*(axis(i) for i in range(len(tile.shape))), shape=shape)
     task.instr("TLOAD", held, View(x.name, tuple(index(reads)), shape), **({} if pad is None else {"pad": pad}))
     task.store(View(y.name, tuple(index(writes)), shape), held)
+
+
+def _declare(task: KernelTask, walk: Walk, extents: Sequence[Dim]) -> None:
+    """Declares a run-time size with the least value at which the positions that are read exist."""
+    if not isinstance(walk.size, Expr) or not walk.size.is_name:
+        return
+    extent = None if walk.loop is None else extents[walk.loop]
+    reach = abs(walk.step) * (extent - 1) if isinstance(extent, int) else 0
+    behind = walk.start - walk.size
+    if isinstance(behind, int):
+        low = (reach if walk.step < 0 else 0) - behind
+    else:
+        low = walk.start + (reach if walk.step > 0 else 0) + 1 if isinstance(walk.start, int) else 1
+        low = low if isinstance(extent, int) or walk.loop is None else max(0, low - 1)
+    task.extent(walk.size, max(0, low))
 
 
 def _without_units(walks: Sequence[Walk], extents: Sequence[Dim]) -> list[Walk]:

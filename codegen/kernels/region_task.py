@@ -70,6 +70,10 @@ class KernelTask(ProgramBuilder):
             self._known[key] = self.param(f"p{len(self._operands) - 1}", value.dtype, dims, role)
         return self._known[key]
 
+    def tile_shape(self, name: str) -> tuple[int, ...]:
+        """The static shape of a tile declared before."""
+        return next(t.shape for t in self._tiles if t.name == name)
+
     def workspace(self, dtype: DType, shape: Sequence[Dim]) -> Buffer:
         """Scratch in global memory that lives during the task."""
         size: Dim = dtype.bytes

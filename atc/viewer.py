@@ -1,0 +1,86 @@
+"""What viewers of the package show: one node per kernel and host task, constants where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from acl_runtime.om import ConstDesc, FusedGraph, NodeDesc, TensorDesc
+from acl_runtime.package_layout import constant_table
+from atc.lower import Lowered
+from graph_opt.ir import Graph, Value
+from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
+
+
+def viewer_graph(graph: Graph, lowered: Lowered, constants: Mapping[str, np.ndarray]) -> FusedGraph:
+    """The graph of tasks. A value that several tasks write in parts shows as a chain of its versions."""
+    shown = _Viewer(graph)
+    for record in lowered.records:
+        shown.add(record)
+    table = constant_table(constants)
+    consts = [
+        ConstDesc(name, e.dtype, e.shape, e.offset, constants[name].nbytes)
+        for name, e in table.items()
+        if name in shown.read and e.strings is None
+    ]
+    return FusedGraph(
+        graph.name,
+        [_tensor(v, v.name) for v in graph.inputs],
+        [_tensor(v, shown.latest.get(v.name, v.name)) for v in graph.outputs],
+        shown.nodes,
+        consts,
+    )
+
+
+class _Viewer:
+    def __init__(self, graph: Graph) -> None:
+        self.values = graph.values
+        self.sources: dict[str, list[str]] = {}
+        for source, origin in graph.origins.items():
+            if origin.value is not None and origin.relation != "folded":
+                self.sources.setdefault(origin.value, []).append(source)
+        self.nodes: list[NodeDesc] = []
+        self.latest: dict[str, str] = {}
+        """Name under which the newest version of a value is shown."""
+        self.read: set[str] = set()
+        self.names: dict[str, int] = {}
+
+    def add(self, record: KernelRecord | HostRecord | AliasRecord) -> None:
+        """Shows a record; aliases only rename."""
+        if isinstance(record, AliasRecord):
+            self.latest[record.output] = self.latest.get(record.input, record.input)
+            self.read.add(record.input)
+            return
+        if isinstance(record, HostRecord):
+            takes: list[str | None] = list(record.inputs)
+            gives = list(record.outputs)
+            kind, attrs = record.op.replace("::", "_"), {"engine": "AI CPU"}
+        else:
+            takes = [o.value for o in record.operands if o.role in ("in", "inout")]
+            gives = [o.value for o in record.operands if o.role in ("out", "inout") and o.value is not None]
+            kind, attrs = record.family, {"engine": "AI Core"}
+        inputs = [self.latest.get(name, name) if name else "" for name in takes]
+        self.read.update(name for name in inputs if name)
+        outputs = []
+        for name in dict.fromkeys(gives):
+            version = name
+            if name in self.latest:
+                inputs.append(self.latest[name])
+                version = f"{self.latest[name]}+"
+            self.latest[name] = version
+            outputs.append(_tensor(self.values[name], version))
+        names = [s for name in dict.fromkeys(gives) for s in self.sources.get(name, ())]
+        self.nodes.append(NodeDesc(self._unique(record.node), kind, inputs, outputs, attrs, names))
+
+    def _unique(self, name: str) -> str:
+        """Node names are unique in the file; a node of several tasks gets numbers."""
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return name if not count else f"{name}#{count}"
+
+
+def _tensor(value: Value, name: str) -> TensorDesc:
+    shape = tuple(d if isinstance(d, int) else -1 for d in value.shape or ())
+    layout = "ND" if value.format.is_plain else "NHWC"
+    return TensorDesc(name, value.dtype.name, shape, layout)

@@ -1,0 +1,126 @@
+"""Transposed convolution as one matrix product per phase: outputs s*q + r share the taps that meet the input grid.
+
+For output s*q + r the taps t with r + before - t*dilation divisible by s read input q + (r + before - t*dilation) / s.
+They are an arithmetic progression, so every phase is a convolution with stride 1 through an image-to-column view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product as combinations
+from math import gcd
+
+from codegen.kernels.conv_core import Finish, extent_of, panel_width
+from codegen.kernels.conv_geometry import Axis, even_block
+from codegen.kernels.memory_paths import accumulator_dtype
+from codegen.tile.build import Buffer, ProgramBuilder
+from codegen.tile.ir import axis
+from tensor_types.dims import Dim, ceildiv, dmin
+from tensor_types.dtypes import DType
+
+_COLUMNS, _ROWS = 48, 4
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Taps first, first + step, ... (`count` of them) read input offsets offset, offset - move, ..."""
+
+    residue: int
+    first: int
+    step: int
+    count: int
+    offset: int
+    move: int
+
+
+def phases(a: Axis) -> list[Phase]:
+    """The phases of an axis; one without taps has count 0."""
+    s, d = a.stride, a.dilation
+    step = s // gcd(s, d)
+    result = []
+    for r in range(s):
+        taps = [t for t in range(a.kernel) if (r + a.before - t * d) % s == 0]
+        first = taps[0] if taps else 0
+        result.append(Phase(r, first, step, len(taps), (r + a.before - first * d) // s, step * d // s))
+    return result
+
+
+@dataclass(frozen=True)
+class TransposedShape:
+    """x[batch, axes.., groups*channels] to groups*features channels; `Axis.size` is the input's, `out` the output's."""
+
+    batch: Dim
+    axes: tuple[Axis, ...]
+    groups: int
+    channels: int
+    features: int
+    dtype: DType
+    plain: bool
+
+
+def transposed_panel(features: int, lanes: int) -> int:
+    """Channels of a panel of the packed weight."""
+    return panel_width(features, 4 * lanes, lanes)
+
+
+def emit_transposed(b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buffer, panel: int, finish: Finish) -> tuple[int, ...]:  # fmt: skip
+    """Declares the grid and emits all phases; w is [kernel.., groups, panels, channels, NR]. Gives the block's shape."""
+    rank = len(shape.axes)
+    n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
+    g: Dim = 0 if shape.groups == 1 else b.grid("g", shape.groups)
+    every = [phases(a) for a in shape.axes]
+    lows = [min((p.offset - p.move * max(p.count - 1, 0) for p in ps if p.count), default=0) for ps in every]
+    highs = [max((p.offset for p in ps if p.count), default=0) for ps in every]
+    blocks: list[int] = []
+    starts: list[Dim] = []
+    for i, a in enumerate(shape.axes):
+        positions = ceildiv(a.out, a.stride)
+        if isinstance(positions, int):
+            blocks.append(even_block(max(positions, 1), _COLUMNS if i == rank - 1 else _ROWS))
+        else:
+            blocks.append(_COLUMNS if i == rank - 1 else _ROWS)
+        whole = isinstance(positions, int) and positions <= blocks[i]
+        starts.append(0 if whole else b.grid(f"o{i}", ceildiv(positions, blocks[i])) * blocks[i])
+    direct = all(low == high == 0 and a.out == a.stride * a.size for low, high, a in zip(lows, highs, shape.axes, strict=True))
+    if not direct:
+        sizes = [block + high - low for block, low, high in zip(blocks, lows, highs, strict=True)]
+        tile = b.tile("padded", shape.dtype, (*sizes, shape.channels), "L1")
+        window = (*sizes, shape.channels)
+        at: Sequence[Dim] = [s + low + axis(i) for i, (s, low) in enumerate(zip(starts, lows, strict=True))]
+        channel = g * shape.channels + axis(rank)
+        index = (n, channel, *at) if shape.plain else (n, *at, channel)
+        b.load(tile.whole(), x.view(*index, shape=window), pad=0)
+    panels_ = -(-shape.features // panel)
+    acc = b.tile("acc", accumulator_dtype(shape.dtype), (*blocks, panel), "L0C")
+    p: Dim = 0 if panels_ == 1 else b.grid("p", panels_)
+    columns: Dim = panel
+    if shape.features % panel:
+        columns = shape.features if panels_ == 1 else dmin(panel, shape.features - panel * p)
+    for chosen in combinations(*every):
+        counts = [
+            extent_of(block, start, ceildiv(a.out - q.residue, a.stride))
+            for block, start, a, q in zip(blocks, starts, shape.axes, chosen, strict=True)
+        ]
+        if any(c == 0 for c in counts):
+            continue
+        out = [(s + axis(i)) * a.stride + q.residue for i, (s, a, q) in enumerate(zip(starts, shape.axes, chosen, strict=True))]
+        target = acc.window((0,) * (rank + 1), (*counts, columns))
+        taps = tuple(q.count for q in chosen)
+        if 0 in taps:
+            b.expands(target, 0.0)
+        else:
+            extents = (*counts, *taps, shape.channels)
+            moved = [axis(i) + q.offset - q.move * axis(rank + i) for i, q in enumerate(chosen)]
+            channel = axis(2 * rank)
+            if direct:
+                spatial = [s + v for s, v in zip(starts, moved, strict=True)]
+                channel = g * shape.channels + channel
+                source = x.view(*((n, channel, *spatial) if shape.plain else (n, *spatial, channel)), shape=extents)
+            else:
+                source = tile.view(*(v - low for v, low in zip(moved, lows, strict=True)), channel, shape=extents)
+            kernel = [q.first + q.step * axis(i) for i, q in enumerate(chosen)]
+            weight = w.view(*kernel, g, p, axis(rank), axis(rank + 1), shape=(*taps, shape.channels, columns))
+            b.matmul(target, source, weight, nm=rank, nk=rank + 1)
+        finish(target, (n, *out, g * shape.features + p * panel + axis(rank)))
+    return (*blocks, panel)

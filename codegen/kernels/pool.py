@@ -1,0 +1,114 @@
+"""Pooling: maximum, average and Lp over windows, in channels-last or plain order; global pools are reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes
+from codegen.kernels.depthwise_core import DepthwiseShape, emit_windows
+from codegen.kernels.operands import NotLowerable, shape_of
+from codegen.kernels.reduction import lower_reduction
+from codegen.kernels.region_space import body_of, outer_outputs, outer_values
+from codegen.kernels.region_task import KernelTask
+from codegen.targets.target import Target
+from codegen.tile.ir import View, axis
+from graph_opt.ir.core import Node
+from graph_opt.plan.records import Record
+from tensor_types.dims import Dim, product
+from tensor_types.dtypes import BF16, F16
+from tensor_types.formats import channels_last
+
+
+def lower_pool(node: Node, target: Target) -> list[Record]:
+    """One task for a Fused node around a pooling operator; NotLowerable says why there is none."""
+    body = body_of(node)
+    if target.explicit_memory:
+        raise NotLowerable("pooling has no kernels with explicit memory")
+    if any(n.op.startswith("Global") for n in body.nodes):
+        return lower_reduction(node, target)
+    if len(body.nodes) != 1 or body.nodes[0].op not in ("MaxPool", "AveragePool"):
+        raise NotLowerable(f"{body.nodes[0].op} has no kernel")
+    op = body.nodes[0]
+    outputs = outer_outputs(node)
+    if len(outputs) != 1:
+        raise NotLowerable("indices as a result")
+    source = op.inputs[0]
+    assert source is not None
+    x, y = outer_values(node).get(source.name, source), outputs[0][1]
+    shape, result = shape_of(x), shape_of(y)
+    average = op.op == "AveragePool"
+    if x.format != y.format or (average and x.dtype in (F16, BF16)):
+        raise NotLowerable(f"{op.op} of {x.dtype} from {x.format} to {y.format}")
+    if any(d == 0 for d in result):
+        return []
+    kernel = [int(k) for k in op.attrs["kernel_shape"]]  # type: ignore[union-attr]
+    axes = sliding_axes(op, shape[2:], result[2:], kernel)
+    if axes is None:
+        raise NotLowerable("SAME pads of a run-time size")
+    include = bool(op.attrs.get("count_include_pad", 0))
+    ceil = bool(op.attrs.get("ceil_mode", 0))
+    padded = any(a.padded for a in axes)
+    static = all(isinstance(a.size, int) for a in axes)
+    if average and ceil and padded and include:
+        raise NotLowerable("AveragePool with ceil_mode that counts pads")
+    if average and padded and not include and not static:
+        raise NotLowerable("AveragePool of a run-time size that does not count pads")
+    task = KernelTask(node, "pool")
+    last = x.format == channels_last(len(shape))
+    batch = task.extent(shape[0] if last else shape[0] * shape[1])
+    channels = shape[1] if last else 1
+    if not isinstance(channels, int):
+        raise NotLowerable("a run-time number of channels")
+    windows = _program_axes(task, op, axes, ceil)
+    pooled = DepthwiseShape(batch, windows, channels, x.dtype)
+    tail = (channels,) if last else (1,)
+    source_buffer = task.operand(x, shape=(batch, *(a.size for a in windows), *tail))
+    target_buffer = task.operand(y, "out", (batch, *(a.out for a in windows), *tail))
+    volume = product(kernel)
+    assert isinstance(volume, int)
+
+    def scale(block: View, taps: int) -> None:
+        if average:
+            task.mul(block, block, 1.0 / (volume if include else max(taps, 1)))
+
+    def chain(acc: View, terms: list[tuple[tuple[int, ...], View]], channel: Dim, extents: tuple[Dim, ...]) -> None:
+        combine = task.add if average else task.max
+        if len(terms) < 2:
+            task.mov(acc, terms[0][1]) if terms else task.expands(acc, 0.0)
+        for i, (_, view) in enumerate(terms[1:]):
+            combine(acc, terms[0][1] if i == 0 else acc, view)
+        scale(acc, len(terms))
+
+    def whole(
+        total: View, block: tuple[int, ...], view: View, taps: Sequence[Dim], channel: Dim, reduced: tuple[int, ...]
+    ) -> None:
+        if average:
+            task.rowsum(total, view, axes=reduced)
+            rank = len(taps)
+            small = View(total.base, tuple(axis(k) for k in range(rank + 1)), (*view.shape[:rank], view.shape[-1]))
+            scale(small, volume)
+        else:
+            task.rowmax(total, view, axes=reduced, nan=1)
+
+    def finish(block: View, sizes: tuple[int, ...], index: tuple[Dim, ...]) -> None:
+        task.store(target_buffer.view(*index, shape=block.shape), block)
+
+    lowest: float | int = 0.0
+    if not average:
+        lowest = float("-inf") if x.dtype.is_float else -(1 << (x.dtype.bits - 1)) if x.dtype.kind == "int" else 0
+    if average and padded and not include and pooled.taps > 25:
+        raise NotLowerable("AveragePool of a large padded window")
+    emit_windows(task, pooled, source_buffer, chain, whole, finish, target.vector_bytes, lowest, partial=not (average and include))
+    return [task.record(work=product(task.extent(d) for d in result) * volume)]
+
+
+def _program_axes(task: KernelTask, op: Node, axes: Sequence[Axis], ceil: bool) -> tuple[Axis, ...]:
+    lows = axis_lows(axes)
+    sizes = [task.extent(a.size, lows[a.size]) for a in axes]
+    outs = [task.extent(a.out) for a in axes] if ceil else [
+        task.relate(a.out, out) for a, out in zip(axes, output_extents(op, axes, sizes), strict=True)
+    ]  # fmt: skip
+    return tuple(
+        Axis(size, out, a.kernel, a.stride, a.dilation, a.before, a.after)
+        for a, size, out in zip(axes, sizes, outs, strict=True)
+    )
