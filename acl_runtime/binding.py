@@ -70,9 +70,10 @@ class Binder:
         for region, count in counts.items():
             self.first_slot[region] = self.n_slots
             self.n_slots += count
-        slots, offsets, needs, owners, dims, lows, highs, dim_owners = ([] for _ in range(8))
-        grids, works, program_grids = ([] for _ in range(3))
-        self.first_arg, self.first_dim = [], []
+        lists: list[list[int]] = [[] for _ in range(11)]
+        slots, offsets, needs, owners, dims, lows, highs, dim_owners, grids, works, program_grids = lists
+        self.first_arg: list[int] = []
+        self.first_dim: list[int] = []
         for number, task in enumerate(plan.tasks):
             self.first_arg.append(len(slots))
             self.first_dim.append(len(dims))
@@ -120,8 +121,8 @@ class Binder:
     def bind(self, dims: Mapping[str, int], threads: int, keep: bool = False) -> Binding:
         """The binding for these dims.
 
-        `keep` gives every storage bytes of its own, so that all values can be read after a run. InvalidModel if a dim is
-        outside what a kernel was made for, PackageError if the plan would let a task leave its memory.
+        `keep` gives every storage bytes of its own, so that all values can be read after a run. InvalidModel if a dim
+        is outside what a kernel was made for, PackageError if the plan would let a task leave its memory.
         """
         model, plan = self.model, self.model.plan
         values = self.table.evaluate(dims)
@@ -150,7 +151,9 @@ class Binder:
         if (bad & ~idle).any():
             task = plan.tasks[int(self._owners[int(np.argmax(bad & ~idle))])]
             raise PackageError(
-                "a task would leave the memory of its tensor", where={"node": task.node}, remedy="convert the model again"
+                "a task would leave the memory of its tensor",
+                where={"node": task.node},
+                remedy="convert the model again",
             )
         kernel_dims = values[self._dims]
         bad = (kernel_dims < self._lows) | (kernel_dims > self._highs)

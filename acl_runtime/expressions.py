@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class ExpressionTable:
         self._by_text: dict[str, int] = {}
         self._numbers: dict[Dim, int] = {}
         self._atoms: dict[Atom, int] = {}
-        self._steps: list[tuple[str, object]] = []
+        self._steps: list[tuple[str, Any]] = []
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -48,7 +49,7 @@ class ExpressionTable:
                 self._atoms[atom] = self._step(atom.kind, tuple(self.add(a) for a in atom.args))
         return self._atoms[atom]
 
-    def _step(self, kind: str, what: object) -> int:
+    def _step(self, kind: str, what: Any) -> int:
         self._steps.append((kind, what))
         return len(self._steps) - 1
 
@@ -89,5 +90,3 @@ def expression(value: object) -> Dim:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LIMIT:
         return value
     raise ValueError(f"not a dim expression: {str(value)[:80]}")
-
-

@@ -17,8 +17,8 @@ from acl_runtime.executor import LoadedCode, load_object
 from acl_runtime.om.trust import is_trusted
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.lower import scratch_bytes, symbol_name
-from codegen.tile.ir import Param, Program
 from codegen.targets import target
+from codegen.tile.ir import Param, Program
 from codegen.tile.text import parse_program, program_to_text
 from codegen.tile.verifier import verify
 from tensor_types.dims import Dim, parse, product
@@ -29,7 +29,7 @@ _FACTS = b"facts 1\n"
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What binding has to know of a program: (role, bytes) of each parameter, (name, low, high) of each dim, the grid."""
+    """What binding has to know of a program: (role, bytes) of parameters, (name, low, high) of dims, the grid."""
 
     symbol: str
     scratch_bytes: int
@@ -46,7 +46,11 @@ class KernelFacts:
     def from_json(data: bytes) -> KernelFacts:
         symbol, scratch, params, dims, grid = json.loads(data)
         return KernelFacts(
-            symbol, scratch, tuple((r, parse(b)) for r, b in params), tuple((n, lo, hi) for n, lo, hi in dims), parse(grid)
+            symbol,
+            scratch,
+            tuple((r, parse(b)) for r, b in params),
+            tuple((n, lo, hi) for n, lo, hi in dims),
+            parse(grid),
         )
 
 
@@ -127,7 +131,9 @@ def _verified(text: str, host: str) -> Program:
     try:
         program = parse_program(text)
     except ValueError as error:
-        raise InvalidModel(f"a tile program of the package is not valid: {error}", remedy="convert the model again") from error
+        raise InvalidModel(
+            f"a tile program of the package is not valid: {error}", remedy="convert the model again"
+        ) from error
     if program_to_text(program) != text:
         raise InvalidModel("a tile program of the package is not in canonical form", remedy="convert the model again")
     verify(program, target(host))

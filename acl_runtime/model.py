@@ -18,7 +18,7 @@ from acl_runtime.om import Package, PackageError, open_package
 from acl_runtime.package_layout import PORTABLE, align, kernel_form, read_objects, section
 from acl_runtime.plan_format import LoadedPlan, PlanConstant, PlanTask, read_plan
 from codegen.llvm.detect import detect_host_class
-from tensor_types.dims import Dim, substitute
+from tensor_types.dims import Dim, evaluate, substitute
 from tensor_types.errors import InvalidModel
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
@@ -80,7 +80,9 @@ class LoadedModel:
                 return np.array(row["strings"], object).reshape(shape)
             return self.package.array("weights", str(row["dtype"]), shape, int(row["offset"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise PackageError(f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED) from error
+            raise PackageError(
+                f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
+            ) from error
 
     def _load_constants(self) -> list[np.ndarray]:
         packed_name = section(self.instance or PORTABLE, "packed")
@@ -110,7 +112,7 @@ class LoadedModel:
             reshaped = permuted if constant.reshape is None else constant.reshape
             if int(np.prod(reshaped, dtype=object)) != int(np.prod(shape, dtype=object)):
                 raise ValueError("the shape has another number of elements")
-            return tuple(int(n) for n in constant.packing.physical_shape(reshaped))  # type: ignore[call-overload]
+            return tuple(evaluate(n, {}) for n in constant.packing.physical_shape(reshaped))
         except (ValueError, IndexError) as error:
             raise PackageError(f"the packing is not valid: {error}", where={"tensor": name}, remedy=_DAMAGED) from error
 
@@ -168,11 +170,16 @@ def load_model(path: str | os.PathLike[str]) -> LoadedModel:
                 f"cannot open {os.fspath(path)}: {error.strerror}", code="E13001", remedy="check the path"
             ) from error
         # What tells a changed file apart without reading all of its weights.
-        key = (os.path.realpath(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, detect_host_class())
+        key = (
+            os.path.realpath(path),
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            detect_host_class(),
+        )
         model = _models.get(key)
         if model is None:
             model = LoadedModel(open_package(path))
             _models[key] = model
         return model
-
-

@@ -1,14 +1,14 @@
 """Which sections a model's package has, and how a model is written into them.
 
-    header                    tool, flags, host classes (small JSON)
-    graph, report             text of the optimised graph; conversion report (JSON)
-    constants                 JSON table: name -> {dtype, shape, offset} into `weights`, or {dtype, shape, strings}
-    weights                   each constant once, canonical layout, 64-byte aligned
-    portable/plan, /programs  the instance with generic tiling that every host class can run
-    class/<host>/plan         the plan for one host class (JSON, `graph_opt.plan.plan_json`), without its programs
-    class/<host>/programs     JSON list of tile program texts, in the order of the plan's program numbers
-    class/<host>/objects      optional: count u32, then (size u64) each, then the object files end to end
-    class/<host>/packed       optional: constants in kernel form, in the order of the plan, 64-byte aligned each
+header                    tool, flags, host classes (small JSON)
+graph, report             text of the optimised graph; conversion report (JSON)
+constants                 JSON table: name -> {dtype, shape, offset} into `weights`, or {dtype, shape, strings}
+weights                   each constant once, canonical layout, 64-byte aligned
+portable/plan, /programs  the instance with generic tiling that every host class can run
+class/<host>/plan         the plan for one host class (JSON, `graph_opt.plan.plan_json`), without its programs
+class/<host>/programs     JSON list of tile program texts, in the order of the plan's program numbers
+class/<host>/objects      optional: count u32, then (size u64) each, then the object files end to end
+class/<host>/packed       optional: constants in kernel form, in the order of the plan, 64-byte aligned each
 """
 
 from __future__ import annotations

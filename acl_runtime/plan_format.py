@@ -1,7 +1,7 @@
 """The plan of a package as the runtime uses it, read from JSON values with every number checked.
 
-The schema is documented in `graph_opt.plan.plan_json`. What depends on input shapes (sizes against regions, dims against
-the bounds of programs) is checked when a model is bound.
+The schema is documented in `graph_opt.plan.plan_json`. What depends on input shapes (sizes against regions, dims
+against the bounds of programs) is checked when a model is bound.
 """
 
 from __future__ import annotations
@@ -189,7 +189,9 @@ class _Reader:
         if "program" not in row:
             inputs = tuple(_optional(v, lambda n: _number(n, self.n_values - 1)) for v in _rows(row["inputs"]))
             outputs = self.value_numbers(row["outputs"])
-            return PlanTask(*common, None, op=_text(row["op"]), attrs=_mapping(row["attrs"]), inputs=inputs, outputs=outputs)
+            return PlanTask(
+                *common, None, op=_text(row["op"]), attrs=_mapping(row["attrs"]), inputs=inputs, outputs=outputs
+            )
         return PlanTask(
             *common,
             _number(row["program"], len(self.programs) - 1),
@@ -226,6 +228,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is missing")
     return value
-
-
-

@@ -109,13 +109,13 @@ class RunState:
         self.objects.clear()
 
     def value(self, number: int) -> np.ndarray:
-        """A tensor in logical order, by value number: a view where the format allows. KeyError if it is not in memory."""
+        """A tensor in logical order, by number: a view where the format allows. KeyError if it is not in memory."""
         value = self.plan.values[number]
         place = value.place
         if place is None:
             raise KeyError(value.name)
         if place.region == "object":
-            return self.objects[place.index]  # type: ignore[return-value]
+            return self.objects.get(place.index)  # type: ignore[return-value]  # None: its branch did not run
         if place.region == "input" and value.dtype.kind == "handle":
             return self.inputs[place.index]
         if place.region == "constant" and value.dtype.kind == "handle":

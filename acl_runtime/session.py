@@ -70,9 +70,7 @@ class InferSession:
     calling one included. keep: gives every intermediate tensor memory of its own, so that `read` finds it.
     """
 
-    def __init__(
-        self, device_id: int, path: str | os.PathLike[str], *, threads: int = 1, keep: bool = False
-    ) -> None:
+    def __init__(self, device_id: int, path: str | os.PathLike[str], threads: int = 1, *, keep: bool = False) -> None:
         if device_id != 0:
             raise EnvironmentProblem(f"there is no device {device_id}", remedy="use device 0")
         self._model: LoadedModel = load_model(path)
@@ -178,7 +176,7 @@ class InferSession:
             return np.array(state.value(numbers[name]))
         except KeyError:
             raise InvalidModel(
-                "the tensor is not in memory after the run: it lives inside a kernel, was not computed or does not exist",
+                "the tensor is not in memory after a run: it lives inside a kernel, was not computed or does not exist",
                 where={"tensor": name},
                 remedy="see tensor_names()",
             ) from None

@@ -56,7 +56,7 @@ def convert(
 
 
 def _convert(model: Path, output: Path | None, input_shape: str, soc: str, quiet: bool, json: bool) -> int:
-    from atc.convert import convert as convert_model
+    from atc.conversion import convert as convert_model
 
     progress = Progress(None if json or quiet else out)
     result = convert_model(

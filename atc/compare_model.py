@@ -12,7 +12,7 @@ import numpy as np
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.compare import Comparison, Row, difference, golden_outputs, verdict_of
-from atc.convert import convert
+from atc.conversion import convert
 from atc.inputs import read_files
 from atc.run import session_inputs
 from graph_opt.ir import Graph, Origin

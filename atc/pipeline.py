@@ -14,6 +14,7 @@ from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.simplify import (
+    ComposeReshapes,
     EliminateCommonSubexpressions,
     EliminateDeadCode,
     FlattenIf,
@@ -33,6 +34,7 @@ def passes(traits: Sequence[FamilyTraits]) -> list[Pass]:
         FoldShapes(),
         FoldConstants(evaluate),
         RemoveIdentities(),
+        ComposeReshapes(),
         SelectBranches(),
         SimplifyArithmetic(),
         EliminateCommonSubexpressions(),

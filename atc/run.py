@@ -14,7 +14,7 @@ import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
-from atc.convert import convert
+from atc.conversion import convert
 from atc.inputs import concrete_shape, read_files, seeded
 from tensor_types.dtypes import from_numpy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,101 +11,94 @@ import onnx
 
 from frontend.attributes import attribute_values
 from frontend.inline_functions import stamped_opsets
-from frontend.input_dims import input_shapes, value_type
+from frontend.input_dims import Shape, input_shapes, value_type
 from frontend.load_proto import opsets
+from frontend.node_order import in_order
 from frontend.normalise import PendingNode, normalise
 from frontend.tensors import element_type, sparse_to_array, to_array
 from graph_opt.ir import Graph, Origin, Value, ops
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.infer import infer_node
-from tensor_types.dtypes import F32, STR, DType, from_numpy
+from tensor_types.dtypes import BOOL, F32, I64, STR, DType, from_numpy
 from tensor_types.errors import InvalidModel
 
-Scope = MutableMapping[str, Value]
+Type = tuple[DType, Shape]
 
 
-def import_graph(model: onnx.ModelProto, folder: Path, input_shape: Mapping[str, Sequence[int | str]]) -> Graph:
-    """The graph of a model without local functions. `folder` is where external data lies."""
-    return _Importer(model, folder).top(model.graph, input_shape)
+def import_graph(model: onnx.ModelProto, source: Path, input_shape: Mapping[str, Sequence[int]]) -> Graph:
+    """The graph of a model without local functions. `source` is its file, beside which external data lies."""
+    return _Importer(model, source).top(model.graph, input_shape)
 
 
 class _Importer:
-    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, model: onnx.ModelProto, source: Path) -> None:
+        self.source = source
         self.opsets = {"": 1, **opsets(model.opset_import)}
         self.node_names: set[str] = set()
         self.tensor_names = set(_tensor_names(model.graph))
 
-    def top(self, proto: onnx.GraphProto, input_shape: Mapping[str, Sequence[int | str]]) -> Graph:
+    def top(self, proto: onnx.GraphProto, input_shape: Mapping[str, Sequence[int]]) -> Graph:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
-        fed = [i for i in proto.input if i.name not in constants]
+        # Until IR version 3 each initializer had to be listed as an input too; it is a constant here.
+        fed = [item for item in proto.input if item.name not in constants]
         shapes, ranges = input_shapes(fed, input_shape)
         graph = Graph(proto.name or "graph", dims=ranges)
         scope: ChainMap[str, Value] = ChainMap()
         for item in fed:
-            self.add_input(graph, scope, item, shapes[item.name])
+            self.add_input(graph, scope, item.name, (value_type(item), shapes[item.name]))
         self.fill(proto, graph, scope)
         return graph
 
-    def body(self, proto: onnx.GraphProto, outer: Graph, scope: ChainMap[str, Value]) -> Graph:
-        """A subgraph. Declared input shapes hold until the control flow node infers them anew."""
-        shapes, _ = input_shapes(proto.input, {})
-        graph = Graph(proto.name or "body", dims=outer.dims)
+    def body(self, proto: onnx.GraphProto, outer: Graph, scope: ChainMap[str, Value], fed: Sequence[Type]) -> Graph:
+        """A subgraph; `fed` are the types of its first inputs as the control flow node gives them."""
+        graph = Graph(proto.name or "body", dims=outer.dims)  # one name space of dims
         inner = scope.new_child()
-        for item in proto.input:
-            shape = shapes[item.name]
-            static = shape is not None and all(isinstance(d, int) for d in shape)
-            self.add_input(graph, inner, item, shape if static else None)
+        for index, item in enumerate(proto.input):
+            self.add_input(graph, inner, item.name, fed[index] if index < len(fed) else (value_type(item), None))
         self.fill(proto, graph, inner)
         return graph
 
-    def add_input(
-        self, graph: Graph, scope: ChainMap[str, Value], proto: onnx.ValueInfoProto, shape: tuple | None
-    ) -> None:  # type: ignore[type-arg]
-        value = self.define(graph, scope, proto.name, "the graph inputs", value_type(proto), shape)
-        graph.inputs.append(value)
-
-    def define(
-        self, graph: Graph, scope: ChainMap[str, Value], name: str, maker: str, dtype: DType, shape: tuple | None = None
-    ) -> Value:  # type: ignore[type-arg]
-        """A source tensor. InvalidModel when the name is taken in this graph."""
-        if name in scope.maps[0]:
-            first = scope.maps[0][name].producer
-            before = f"node {first.name}" if first is not None else "an input or a constant"
-            raise InvalidModel(
-                f"the tensor {name} is made twice: by {before} and by {maker}", code="E13031",
-                where={"tensor": name}, remedy="give each output its own name",
-            )  # fmt: skip
-        value = graph.add_value(name, dtype, shape)
+    def add_input(self, graph: Graph, scope: ChainMap[str, Value], name: str, type_: Type) -> None:
+        self._refuse_second(scope, name, "the graph's inputs")
+        value = graph.add_value(name, *type_)
         scope[name] = value
+        graph.inputs.append(value)
         graph.origins[name] = Origin("same", value.name)
-        return value
 
     def fill(self, proto: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value]) -> None:
-        inputs = {v.name for v in graph.inputs}
         for tensor in proto.initializer:
-            if tensor.name not in inputs:
-                self.add_constant(graph, scope, tensor.name, to_array(tensor, self.folder))
-                tensor.ClearField("raw_data")  # the array holds the only copy from here on
+            self.add_constant(graph, scope, tensor.name, to_array(tensor, self.source))
         for sparse in proto.sparse_initializer:
-            self.add_constant(graph, scope, sparse.values.name, sparse_to_array(sparse, self.folder))
+            self.add_constant(graph, scope, sparse.values.name, sparse_to_array(sparse, self.source))
         declared = {v.name: v for v in (*proto.value_info, *proto.output)}
-        for node in _ordered(proto.node, scope):
+        for node in in_order(proto.node, scope):
             self.add_node(node, graph, scope, declared)
         for item in proto.output:
             if item.name not in scope:
                 raise InvalidModel(
                     f"the graph output {item.name} is made by no node", code="E13031", where={"tensor": item.name},
-                    remedy="remove the output, or the node that made it is missing",
+                    remedy="remove the output, or add the node that makes it",
                 )  # fmt: skip
-            graph.outputs.append(scope[item.name])
+            graph.outputs.append(self.public(graph, scope[item.name], item.name))
+
+    def public(self, graph: Graph, value: Value, name: str) -> Value:
+        """The output itself; through an Identity when it is an input, a constant, an outer value or listed before."""
+        if graph.values.get(value.name) is value and value.producer is not None and value not in graph.outputs:
+            return value
+        if value.is_constant and graph.values.get(name) is value:
+            # The output keeps its name, the constant gives way.
+            del graph.values[name]
+            value.name = graph.fresh_name(f"{name}/constant")
+            graph.values[value.name] = value
+            graph.origins[name] = Origin("folded", value.name)
+        result = graph.add_value(name if name not in graph.values else f"{name}/output", value.dtype, value.shape)
+        infer_node(graph, graph.add_node("Identity", [value], [result], name=f"{name}/identity"))
+        return result
 
     def add_constant(self, graph: Graph, scope: ChainMap[str, Value], name: str, data: np.ndarray) -> Value:
-        if name in scope.maps[0]:
-            raise InvalidModel(f"the constant {name} is defined twice", code="E13031", where={"tensor": name})
-        value = graph.add_constant(name, data, from_numpy(data.dtype))
-        scope[name] = value
-        return value
+        self._refuse_second(scope, name, "an initializer")
+        scope[name] = graph.add_constant(name, data, from_numpy(data.dtype))
+        return scope[name]
 
     def add_node(
         self, proto: onnx.NodeProto, graph: Graph, scope: ChainMap[str, Value],
@@ -117,59 +110,94 @@ class _Importer:
         where = {"node": name, "op": proto.op_type}
         if domain not in versions:
             raise InvalidModel(
-                f"the model imports no opset of the domain {domain}", where=where, remedy="add it to opset_import"
-            )
-        attrs, graphs = attribute_values(proto, self.folder)
+                f"the model imports no opset of the domain {domain}", code="E16005", where=where,
+                remedy="add it to opset_import",
+            )  # fmt: skip
+        for output in filter(None, proto.output):
+            self._refuse_second(scope, output, f"node {name}", where)
+        attrs, graphs = attribute_values(proto, self.source)
         if proto.op_type == "Constant" and not domain:
-            data = _constant_data(attrs, where)
-            value = self.add_constant(graph, scope, proto.output[0], data)
+            value = self.add_constant(graph, scope, proto.output[0], _constant_data(attrs, where))
             graph.origins[proto.output[0]] = Origin("folded", value.name)
             return
         inputs = [scope[i] if i else None for i in proto.input]
-        while inputs and inputs[-1] is None:
-            inputs.pop()
-        subgraphs = {key: self.body(item, graph, scope) for key, item in graphs.items()}
-        wanted = list(proto.output)
-        while len(wanted) > 1 and not wanted[-1]:
-            wanted.pop()
+        fed = _fed_types(proto.op_type, inputs, attrs)
+        subgraphs = {key: self.body(item, graph, scope, fed) for key, item in graphs.items()}
         pending = PendingNode(
             graph=graph, op=f"{domain}::{proto.op_type}" if domain else proto.op_type, name=name,
-            opset=versions[domain], inputs=inputs, attrs=attrs, outputs=wanted, reserved=self.tensor_names,
+            opset=versions[domain], inputs=inputs, attrs=attrs, outputs=_trimmed(proto.output),
+            reserved=self.tensor_names,
         )  # fmt: skip
         normalise(pending)
+        while pending.inputs and pending.inputs[-1] is None:
+            pending.inputs.pop()
         outputs: list[Value] = []
         for output in pending.outputs:
-            if output:
-                dtype = _declared_dtype(declared.get(output))
-                outputs.append(self.define(graph, scope, output, f"node {name}", dtype))
-            else:
-                outputs.append(graph.add_value(pending.free_name(f"{name}.unused"), F32, None))
+            dtype = _declared_dtype(declared.get(output))
+            outputs.append(graph.add_value(output or pending.free_name(f"{name}/unused"), dtype, None))
         known = ops.get(pending.op)
-        if known is None:
-            kept: dict[str, AttrValue] = {**pending.attrs, "opset": versions[domain]}
-        else:
+        kept: Mapping[str, AttrValue] = pending.attrs
+        if known is not None:  # attributes of old opsets that say nothing any more go
             kept = {key: value for key, value in pending.attrs.items() if key in known.attrs}
         node = graph.add_node(pending.op, pending.inputs, outputs, kept, name=name, subgraphs=subgraphs)
         infer_node(graph, node)
+        made = {output: value for output, value in zip(pending.outputs, outputs, strict=True) if output}
         for output, value in pending.replaced.items():
-            self.define_alias(graph, scope, output, value, name)
+            del graph.values[value.name]
+            value.name = output
+            graph.values[output] = value
+            made[output] = value
+        scope.update(made)
+        for output, value in made.items():
+            graph.origins[output] = Origin("same", value.name)
 
-    def define_alias(self, graph: Graph, scope: ChainMap[str, Value], name: str, value: Value, node: str) -> None:
-        """A further output that a helper node makes: the helper's value takes the name."""
-        graph.values[name] = graph.values.pop(value.name)
-        value.name = name
-        if name in scope.maps[0]:
-            raise InvalidModel(f"the tensor {name} is made twice, also by node {node}", where={"tensor": name})
-        scope[name] = value
-        graph.origins[name] = Origin("same", name)
+    def _refuse_second(
+        self, scope: ChainMap[str, Value], name: str, maker: str, where: Mapping[str, str] | None = None
+    ) -> None:
+        if name not in scope.maps[0]:
+            return
+        first = scope.maps[0][name].producer
+        before = f"node {first.name}" if first is not None else "an input or a constant"
+        raise InvalidModel(
+            f"the tensor {name} is made twice: by {before} and by {maker}", code="E13031",
+            where={**(where or {}), "tensor": name}, remedy="give each tensor one producer",
+        )  # fmt: skip
 
     def unique_name(self, proto: onnx.NodeProto) -> str:
-        wish = proto.name or proto.op_type
+        """Node names are optional and may repeat in a file; reports need them apart."""
+        wish = proto.name or f"{proto.op_type}_{next(filter(None, proto.output), '')}"
         name, number = wish, 1
         while name in self.node_names:
-            name, number = f"{wish}_{number}", number + 1
+            name, number = f"{wish}.{number}", number + 1
         self.node_names.add(name)
         return name
+
+
+def _fed_types(op: str, inputs: Sequence[Value | None], attrs: Mapping[str, AttrValue]) -> list[Type]:
+    """Types that a Loop or Scan gives to its body's inputs at first; what the file declares is not trusted."""
+    types: list[Type] = [(F32, None) if v is None else (v.dtype, v.shape) for v in inputs]
+    if op == "Loop":
+        return [(I64, ()), (BOOL, ()), *types[2:]]
+    if op != "Scan":
+        return []
+    scans = int(str(attrs.get("num_scan_inputs", 0)))
+    states = len(types) - scans
+    axes = attrs.get("scan_input_axes")
+    for index in range(scans):
+        dtype, shape = types[states + index]
+        if shape:
+            axis = int(axes[index]) % len(shape) if isinstance(axes, Sequence) else 0
+            shape = (*shape[:axis], *shape[axis + 1 :])
+        types[states + index] = (dtype, shape)
+    return types
+
+
+def _trimmed(names: Iterable[str]) -> list[str]:
+    """Without unused outputs at the end; one stays."""
+    found = list(names)
+    while len(found) > 1 and not found[-1]:
+        found.pop()
+    return found
 
 
 def _declared_dtype(proto: onnx.ValueInfoProto | None) -> DType:
@@ -182,72 +210,23 @@ def _declared_dtype(proto: onnx.ValueInfoProto | None) -> DType:
 def _constant_data(attrs: Mapping[str, AttrValue], where: Mapping[str, str]) -> np.ndarray:
     for key, value in attrs.items():
         if key in ("value", "sparse_value"):
-            return np.asarray(value) if not isinstance(value, np.memmap) else value
+            return np.asarray(value)
         if key in ("value_float", "value_floats"):
             return np.array(value, np.float32)
         if key in ("value_int", "value_ints"):
             return np.array(value, np.int64)
         if key in ("value_string", "value_strings"):
             return np.array(value, STR.numpy)
-    raise InvalidModel("a Constant without a value", code="E14002", where=where)
+    raise InvalidModel(
+        "a Constant without a value", code="E14002", where=where, remedy="the model is damaged: export it again"
+    )
 
 
 def _tensor_names(proto: onnx.GraphProto) -> Iterable[str]:
     yield from (i.name for i in (*proto.input, *proto.initializer))
+    yield from (s.values.name for s in proto.sparse_initializer)
     for node in proto.node:
         yield from node.output
         for item in node.attribute:
             if item.HasField("g"):
                 yield from _tensor_names(item.g)
-
-
-def _needed(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, those that its subgraphs take from outside included."""
-    found = {i for i in node.input if i}
-    for item in node.attribute:
-        if item.HasField("g"):
-            body = item.g
-            own = {i.name for i in (*body.input, *body.initializer)} | {o for n in body.node for o in n.output}
-            own |= {t.values.name for t in body.sparse_initializer}
-            found |= {name for n in body.node for name in _needed(n)} - own
-            found |= {o.name for o in body.output} - own
-    return found
-
-
-def _ordered(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Value]) -> list[onnx.NodeProto]:
-    """Nodes so that producers precede uses, otherwise in the file's order. InvalidModel: dangling input or cycle."""
-    ordered: list[onnx.NodeProto] = []
-    waiting = [(node, _needed(node)) for node in nodes]
-    made: set[str] = set()
-    while waiting:
-        late = []
-        for node, needed in waiting:
-            if all(name in made or name in scope for name in needed):
-                ordered.append(node)
-                made.update(o for o in node.output if o)
-            else:
-                late.append((node, needed))
-        if len(late) == len(waiting):
-            _explain_stuck(late, made, scope)
-        waiting = late
-    return ordered
-
-
-def _explain_stuck(
-    waiting: Sequence[tuple[onnx.NodeProto, set[str]]], made: set[str], scope: Mapping[str, Value]
-) -> None:
-    coming = {o for node, _ in waiting for o in node.output if o}
-    for node, needed in waiting:
-        for name in sorted(needed):
-            if name not in made and name not in scope and name not in coming:
-                inputs = list(node.input)
-                index = f"input {inputs.index(name)}" if name in inputs else "a subgraph"
-                raise InvalidModel(
-                    f"{index} reads the tensor {name}, which nothing makes", code="E13025",
-                    where={"node": node.name or node.op_type, "op": node.op_type, "tensor": name},
-                    remedy="the model lost a node or an initializer: export it again",
-                )  # fmt: skip
-    names = ", ".join(node.name or node.op_type for node, _ in waiting[:8])
-    raise InvalidModel(
-        f"the graph has a cycle among the nodes {names}", code="E13025", remedy="the order of nodes cannot be resolved"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import onnx
 
@@ -13,93 +14,77 @@ from tensor_types.dims import Dim, dim
 from tensor_types.dtypes import HANDLE, DType
 from tensor_types.errors import InvalidModel
 
-Shape = tuple[Dim, ...] | None
-Ranges = dict[str, tuple[int, int | None]]
-_RANGE = re.compile(r"(\d+)~(\d+|-1)?")
+Shape: TypeAlias = tuple[Dim, ...] | None
+Ranges: TypeAlias = dict[str, tuple[int, int | None]]
 
 
 def value_type(proto: onnx.ValueInfoProto) -> DType:
     """The element type; sequences, optionals and the like are handles."""
     kind = proto.type.WhichOneof("value")
-    if kind not in ("tensor_type", None):
-        return HANDLE
-    if kind is None or not proto.type.tensor_type.elem_type:
-        raise InvalidModel("an input has no type", where={"tensor": proto.name}, remedy="declare its element type")
-    return element_type(proto.type.tensor_type.elem_type, proto.name)
-
-
-def declared_text(proto: onnx.ValueInfoProto) -> str:
-    """An input as users see it in messages: name, type, shape."""
-    tensor = proto.type.tensor_type
-    dims = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
-    shape = f"[{', '.join(dims)}]" if tensor.HasField("shape") else "[any rank]"
-    return f"{proto.name}: {value_type(proto)}{shape}"
-
-
-class DimNames:
-    """Legal dim names for those of the file: equal names stay equal, different ones different."""
-
-    def __init__(self) -> None:
-        self._given: dict[str, str] = {}
-
-    def named(self, source: str) -> str:
-        """The dim name for a name of the file."""
-        if source not in self._given:
-            self._given[source] = self._free(source)
-        return self._given[source]
-
-    def unnamed(self, tensor: str, axis: int) -> str:
-        """A name for a dim without one."""
-        name = self._free(f"{tensor}_{axis}")
-        self._given[f"\0{name}"] = name
-        return name
-
-    def _free(self, wish: str) -> str:
-        word = re.sub(r"\W", "_", wish, flags=re.ASCII)
-        word = word if re.match(r"[A-Za-z_]", word) else f"d{word}"
-        if is_fresh(word) or word in ("min", "max"):
-            word += "_"  # the IR reads these names in its own way
-        taken, name, number = set(self._given.values()), word, 1
-        while name in taken:
-            name, number = f"{word}_{number}", number + 1
-        return name
+    if kind == "tensor_type" and proto.type.tensor_type.elem_type:
+        return element_type(proto.type.tensor_type.elem_type, proto.name)
+    if kind in (None, "tensor_type"):
+        raise InvalidModel(
+            "an input has no type", code="E13025", where={"tensor": proto.name}, remedy="declare its element type"
+        )
+    return HANDLE
 
 
 def input_shapes(
-    inputs: Iterable[onnx.ValueInfoProto], wishes: Mapping[str, Sequence[int | str]]
+    inputs: Iterable[onnx.ValueInfoProto], wishes: Mapping[str, Sequence[int]]
 ) -> tuple[dict[str, Shape], Ranges]:
-    """Shape of each graph input, and the ranges of the named dims.
-
-    A dim that is somewhere the first axis, or is called a batch, is at least 1; others may be 0.
-    """
-    protos = list(inputs)
+    """Shape of each graph input, and the ranges of the named dims: from 1 on."""
+    protos = {p.name: p for p in inputs}
     for name in wishes:
-        if name not in {p.name for p in protos}:
+        if name not in protos:
             raise _refused("E10016", f"the model has no input {name!r}", protos, name)
-    names, shapes = DimNames(), {}
-    for proto in protos:
-        shapes[proto.name] = _declared(proto, names)
+    names = _DimNames(protos.values())
+    shapes = {name: _declared(proto, names) for name, proto in protos.items()}
     fixed: dict[str, int] = {}
-    bounds: Ranges = {}
-    for proto in protos:
-        if proto.name in wishes:
-            _apply(proto, wishes[proto.name], shapes, names, fixed, bounds, protos)
-    ranges: Ranges = {}
+    for name, wish in wishes.items():
+        _apply(name, wish, shapes, names, fixed, protos)
     for name, shape in shapes.items():
-        if shape is None:
-            continue
-        shapes[name] = tuple(fixed.get(str(d), d) for d in shape)
-        for axis, extent in enumerate(shapes[name] or ()):
-            key = str(extent)
-            if isinstance(extent, int):
-                continue
-            low = 1 if axis == 0 or "batch" in key.lower() else 0
-            first, last = ranges.get(key, (0, None))
-            ranges[key] = bounds.get(key, (max(first, low), last))
-    return shapes, ranges
+        if shape is not None:
+            shapes[name] = tuple(fixed.get(str(d), d) for d in shape)
+    free = [d for shape in shapes.values() for d in shape or () if not isinstance(d, int)]
+    return shapes, {str(d): (1, None) for d in free}
 
 
-def _declared(proto: onnx.ValueInfoProto, names: DimNames) -> Shape:
+class _DimNames:
+    """Legal dim names for those of the file: equal names stay equal, different ones different."""
+
+    def __init__(self, protos: Iterable[onnx.ValueInfoProto]) -> None:
+        self._taken: set[str] = set()
+        self._given: dict[str, str] = {}
+        found = [d.dim_param for p in protos for d in p.type.tensor_type.shape.dim if d.dim_param not in ("", "?")]
+        for source in sorted(set(found), key=lambda name: (_legal(name) != name, found.index(name))):
+            self._given[source] = self._free(source)  # names that are legal as they are come first
+
+    def named(self, source: str) -> Dim:
+        """The dim of a name of the file."""
+        return dim(self._given[source])
+
+    def unnamed(self, tensor: str, axis: int) -> Dim:
+        """A dim without a name: named after its place."""
+        return dim(self._free(f"{tensor}_{axis}"))
+
+    def _free(self, wish: str) -> str:
+        word = name = _legal(wish)
+        number = 1
+        while name in self._taken:
+            name, number = f"{word}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def _legal(wish: str) -> str:
+    word = re.sub(r"[^A-Za-z0-9_]", "_", wish)
+    if not re.match(r"[A-Za-z]", word) or is_fresh(word) or word in ("min", "max"):
+        word = f"dim_{word}"  # the IR reads `u0`, min and max in its own way
+    return word
+
+
+def _declared(proto: onnx.ValueInfoProto, names: _DimNames) -> Shape:
     if value_type(proto) is HANDLE:
         return ()
     tensor = proto.type.tensor_type
@@ -108,53 +93,48 @@ def _declared(proto: onnx.ValueInfoProto, names: DimNames) -> Shape:
     out: list[Dim] = []
     for axis, extent in enumerate(tensor.shape.dim):
         if extent.HasField("dim_value") and extent.dim_value >= 0:
-            out.append(extent.dim_value)
-        elif extent.dim_param:
-            out.append(dim(names.named(extent.dim_param)))
+            out.append(int(extent.dim_value))
+        elif extent.dim_param not in ("", "?"):
+            out.append(names.named(extent.dim_param))
         else:
-            out.append(dim(names.unnamed(proto.name, axis)))
+            out.append(names.unnamed(proto.name, axis))
     return tuple(out)
 
 
 def _apply(
-    proto: onnx.ValueInfoProto, wish: Sequence[int | str], shapes: dict[str, Shape], names: DimNames,
-    fixed: dict[str, int], bounds: Ranges, protos: list[onnx.ValueInfoProto],
+    name: str, wish: Sequence[int], shapes: dict[str, Shape], names: _DimNames, fixed: dict[str, int],
+    protos: Mapping[str, onnx.ValueInfoProto],
 ) -> None:  # fmt: skip
-    shape = shapes[proto.name]
+    """Notes in `fixed` what the wish says of the dims of one input."""
+    shape = shapes[name]
     if shape is None:
-        shape = tuple(dim(names.unnamed(proto.name, axis)) for axis in range(len(wish)))
+        shape = tuple(names.unnamed(name, axis) for axis in range(len(wish)))
+        shapes[name] = shape
     if len(wish) != len(shape):
-        raise _refused("E10049", f"{len(wish)} dims given for an input of rank {len(shape)}", protos, proto.name)
-    out = list(shape)
-    for axis, extent in enumerate(wish):
-        own = shape[axis]
-        span = _RANGE.fullmatch(extent) if isinstance(extent, str) else None
+        raise _refused("E10049", f"{len(wish)} dims given for an input of rank {len(shape)}", protos, name)
+    for axis, (extent, own) in enumerate(zip(wish, shape, strict=True)):
         if extent == -1:
             continue
-        if isinstance(extent, int):
-            if extent < 0:
-                raise _refused("E10011", f"dim {axis} is {extent}, but must be positive or -1", protos, proto.name)
-            if isinstance(own, int):
-                if own != extent:
-                    raise _refused("E10001", f"dim {axis} is {own} in the model, not {extent}", protos, proto.name)
-            elif fixed.setdefault(str(own), extent) != extent:
-                reason = f"dim {axis} ({own}) is {fixed[str(own)]} in another place, not {extent}"
-                raise _refused("E10001", reason, protos, proto.name)
-        elif isinstance(own, int):
-            if span is None or not int(span[1]) <= own <= (own if span[2] in (None, "-1") else int(span[2])):
-                raise _refused("E10050", f"dim {axis} is {own} in the model, not {extent}", protos, proto.name)
-        elif span is not None:
-            high = None if span[2] in (None, "-1") else int(span[2])
-            if high is not None and high < int(span[1]):
-                raise _refused("E10001", f"the range {extent} of dim {axis} is empty", protos, proto.name)
-            bounds[str(own)] = (int(span[1]), high)
-        else:
-            out[axis] = dim(names.named(extent))
-    shapes[proto.name] = tuple(out)
+        if isinstance(own, int):
+            if own != extent:
+                raise _refused("E10050", f"axis {axis} is {own} in the model, not {extent}", protos, name)
+        elif extent < 1:
+            raise _refused("E10011", f"axis {axis} is {extent}, but must be positive or -1", protos, name)
+        elif fixed.setdefault(str(own), extent) != extent:
+            reason = f"axis {axis} ({own}) is {fixed[str(own)]} in another place, not {extent}"
+            raise _refused("E10050", reason, protos, name)
 
 
-def _refused(code: str, reason: str, protos: list[onnx.ValueInfoProto], name: str) -> InvalidModel:
-    known = "; ".join(declared_text(p) for p in protos)
+def _refused(code: str, reason: str, protos: Mapping[str, onnx.ValueInfoProto], name: str) -> InvalidModel:
+    known = "; ".join(_declared_text(p) for p in protos.values())
     return InvalidModel(
         reason, code=code, where={"tensor": name, "flag": "--input_shape"}, remedy=f"the model's inputs are {known}"
     )
+
+
+def _declared_text(proto: onnx.ValueInfoProto) -> str:
+    """An input as users see it in messages: name, type, shape."""
+    tensor = proto.type.tensor_type
+    dims = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
+    shape = f"[{', '.join(dims)}]" if tensor.HasField("shape") else "[any rank]"
+    return f"{proto.name}: {value_type(proto)}{shape}"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acl_runtime.aicpu.reductions import softmax, wide
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
-
-Array = np.ndarray
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 
 
 def _heads(x: Array, count: int) -> Array:

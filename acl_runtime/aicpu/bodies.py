@@ -14,8 +14,6 @@ import numpy as np
 
 from acl_runtime.aicpu.registry import Attrs, Inputs, evaluate, get, implementation, tensor
 
-Array = np.ndarray
-
 
 def run_body(body: Mapping[str, Any], inputs: Sequence[Any], outer: Mapping[str, Any] | None = None) -> list[Any]:
     """Outputs of a body for its inputs. `outer` holds values of the surrounding graph that the body uses by name."""
@@ -102,7 +100,6 @@ def _scan(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Any, ...]:
 def _sequence_map(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Any, ...]:
     own, captured = _own_and_captured(inputs, attrs)
     rows = [
-        run_body(attrs["body"], [i[n] if isinstance(i, list) else i for i in own], captured)
-        for n in range(len(own[0]))
+        run_body(attrs["body"], [i[n] if isinstance(i, list) else i for i in own], captured) for n in range(len(own[0]))
     ]
     return tuple([row[k] for row in rows] for k in range(len(attrs["body"]["outputs"])))

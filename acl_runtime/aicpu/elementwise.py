@@ -10,10 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from tensor_types.dtypes import DTYPES, from_onnx
-
-Array = np.ndarray
 
 
 def widened(array: Array) -> Array:
@@ -93,11 +91,12 @@ def _softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-for _op, _function in {
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": _divide, "Pow": _power,
     "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
     "PRelu": lambda x, slope: np.where(x < 0, x * slope, x),
-}.items():  # fmt: skip
+}  # fmt: skip
+for _op, _function in _BINARY.items():
     binary(_op, _function)
 
 for _op, _function in {
@@ -244,7 +243,7 @@ def cast(array: Array, target: np.dtype, saturate: bool = True) -> Array:
     source = widened(array)
     small_integer = target.kind in "iu" or target in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4))
     if is_float(array) and small_integer:
-        info = ml_dtypes.iinfo(target)
+        info: Any = ml_dtypes.iinfo(target)  # type: ignore[no-untyped-call]
         low, high = float(info.min), float(info.max)
         whole = np.trunc(np.nan_to_num(source.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         inside = np.clip(whole, low, high)
@@ -252,8 +251,10 @@ def cast(array: Array, target: np.dtype, saturate: bool = True) -> Array:
         result = np.where(top, 0, inside).astype(np.int64 if info.bits < 64 or info.min < 0 else np.uint64)
         return np.where(top, info.max, result).astype(target)
     if target.itemsize == 1 and target in _SMALL_FLOATS and saturate:
-        largest = float(ml_dtypes.finfo(target).max)
-        source = np.where(np.isnan(source.astype(np.float64)), source, np.clip(source.astype(np.float64), -largest, largest))
+        largest = float(ml_dtypes.finfo(target).max)  # type: ignore[no-untyped-call]
+        source = np.where(
+            np.isnan(source.astype(np.float64)), source, np.clip(source.astype(np.float64), -largest, largest)
+        )
     return source.astype(target)
 
 

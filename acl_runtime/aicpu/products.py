@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import is_float, widened
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
-
-Array = np.ndarray
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 
 
 def matmul(a: Any, b: Any) -> Array:
@@ -73,7 +71,12 @@ def windows(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: 
     rank = len(kernel)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
-    index = [slice(None), slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations)]
+    index = [
+        slice(None),
+        slice(None),
+        *(slice(None, None, s) for s in strides),
+        *(slice(None, None, d) for d in dilations),
+    ]
     return view[tuple(index)]
 
 
@@ -182,9 +185,7 @@ def _max_pool(inputs: Inputs, attrs: Attrs, n_outputs: int) -> tuple[Array, ...]
     strides, dilations = attrs.get("strides") or [1] * rank, attrs.get("dilations") or [1] * rank
     best = np.stack(np.unravel_index(masked.argmax(axis=-1), kernel))
     out = np.indices(view.shape[2 : 2 + rank])
-    position = [
-        out[i][None, None] * strides[i] + best[i] * dilations[i] - before[i] for i in range(rank)
-    ]
+    position = [out[i][None, None] * strides[i] + best[i] * dilations[i] - before[i] for i in range(rank)]
     sizes = list(array.shape[2:])
     column = attrs.get("storage_order", 0)
     flat = np.zeros_like(best[0])
@@ -265,7 +266,7 @@ def _col2im(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     counts = [(full[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(rank)]
     n, channels = columns.shape[0], columns.shape[1] // int(np.prod(block))
     parts = columns.reshape(n, channels, *block, *counts)
-    result = np.zeros((n, channels, *full), columns.dtype)
+    result: Array = np.zeros((n, channels, *full), columns.dtype)
     for position in grid(*map(range, block)):
         place = tuple(
             slice(p * d, p * d + (c - 1) * s + 1, s)

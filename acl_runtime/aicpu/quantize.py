@@ -9,10 +9,8 @@ import numpy as np
 
 from acl_runtime.aicpu.elementwise import cast, is_float, widened
 from acl_runtime.aicpu.products import convolve
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from tensor_types.dtypes import from_onnx
-
-Array = np.ndarray
 
 
 def _spread(parameter: Any, shape: tuple[int, ...], attrs: Attrs) -> Array:
@@ -29,7 +27,7 @@ def _spread(parameter: Any, shape: tuple[int, ...], attrs: Attrs) -> Array:
 
 def saturate(values: Array, target: np.dtype) -> Array:
     """Whole numbers clipped into an integer dtype."""
-    info = ml_dtypes.iinfo(target)
+    info: Any = ml_dtypes.iinfo(target)  # type: ignore[no-untyped-call]
     return np.clip(values, float(info.min), float(info.max)).astype(np.int64).astype(target)
 
 

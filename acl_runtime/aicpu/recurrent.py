@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import widened
-from acl_runtime.aicpu.registry import Attrs, Inputs, evaluate, get, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, evaluate, get, implementation
 
-Array = np.ndarray
 _DEFAULTS = {"LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0), "HardSigmoid": (0.2, 0.5), "ThresholdedRelu": (1.0, 0.0)}
 
 

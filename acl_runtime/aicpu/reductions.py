@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import is_float, widened
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from acl_runtime.aicpu.shape_ops import axes_of
-
-Array = np.ndarray
 
 
 def wide(array: Any) -> Array:
@@ -50,7 +48,9 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceMax": _extreme(np.max, True),
     "ReduceMin": _extreme(np.min, False),
     "ReduceL1": lambda x, axis, keepdims: np.sum(np.abs(x), axis=axis, keepdims=keepdims),
-    "ReduceL2": lambda x, axis, keepdims: np.sqrt(np.sum(np.square(x.astype(np.float64)), axis=axis, keepdims=keepdims)),
+    "ReduceL2": lambda x, axis, keepdims: np.sqrt(
+        np.sum(np.square(x.astype(np.float64)), axis=axis, keepdims=keepdims)
+    ),
     "ReduceSumSquare": lambda x, axis, keepdims: np.sum(np.square(x), axis=axis, keepdims=keepdims),
     "ReduceLogSum": lambda x, axis, keepdims: np.log(np.sum(x, axis=axis, keepdims=keepdims)),
     "ReduceLogSumExp": _log_sum_exp,

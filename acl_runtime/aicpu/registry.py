@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tensor_types.dtypes import dtype
 from tensor_types.errors import UnsupportedOperator
 
+Array: TypeAlias = Any
+"""A numpy array of any dtype. Not `np.ndarray`: numpy's own stubs are too narrow for code that works on every dtype."""
 Inputs = Sequence[Any]
 """Arrays, None for absent optional inputs; a list for a sequence, None for an empty optional."""
 Attrs = Mapping[str, Any]

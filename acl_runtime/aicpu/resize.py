@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import cast, widened
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
-
-Array = np.ndarray
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 
 
 def _coordinate(mode: str, out: Array, size: int, made: int, scale: float, roi: tuple[float, float]) -> Array:
@@ -66,7 +64,7 @@ def axis_matrix(attrs: Attrs, size: int, made: int, scale: float, roi: tuple[flo
         t = (position - index) * shrink
         weight = np.maximum(1 - np.abs(t), 0) if mode == "linear" else _cubic(t, attrs.get("cubic_coeff_a", -0.75))
         inside = (index >= 0) & (index <= size - 1)
-        if attrs.get("exclude_outside", 0) or attrs.get("antialias", 0):
+        if attrs.get("exclude_outside", 0):
             weight = np.where(inside, weight, 0)
         np.add.at(matrix, (rows, np.clip(index, 0, size - 1).astype(int)), weight)
     if attrs.get("exclude_outside", 0) or attrs.get("antialias", 0):
@@ -89,7 +87,11 @@ def _resize(inputs: Inputs, attrs: Attrs, _: int) -> Array:
             one = min(factors) if policy == "not_larger" else max(factors)
             made = [int(np.floor(one * array.shape[a] + 0.5)) for a in axes]
             factors = [one] * len(axes)
-    region = [0.0] * len(axes) + [1.0] * len(axes) if roi is None or not np.size(roi) else [float(v) for v in np.asarray(roi)]
+    region = (
+        [0.0] * len(axes) + [1.0] * len(axes)
+        if roi is None or not np.size(roi)
+        else [float(v) for v in np.asarray(roi)]
+    )
     result = widened(array).astype(np.float64)
     outside = np.zeros((1,) * array.ndim, bool)
     for n, axis in enumerate(axes):

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from acl_runtime.aicpu.shape_ops import integers
 from tensor_types.errors import InvalidModel
-
-Array = np.ndarray
 
 
 def _position(index: Any, size: int) -> int:

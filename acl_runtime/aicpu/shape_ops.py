@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.aicpu.registry import Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
+from tensor_types.dtypes import from_onnx
 from tensor_types.errors import InvalidModel
-
-Array = np.ndarray
 
 
 def integers(array: Any) -> list[int]:
@@ -118,13 +117,13 @@ def _pad(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     cut = tuple(slice(max(-b, 0), size - max(-e, 0)) for (b, e), size in zip(widths, array.shape, strict=True))
     array = array[cut]
     grown = [(max(b, 0), max(e, 0)) for b, e in widths]
-    mode = attrs.get("mode", "constant")
+    mode: Any = attrs.get("mode", "constant")
     if mode == "constant":
         fill = np.zeros((), array.dtype) if value is None else np.asarray(value).reshape(())
         result = np.full([b + s + e for (b, e), s in zip(grown, array.shape, strict=True)], fill, array.dtype)
         result[tuple(slice(b, b + s) for (b, _e), s in zip(grown, array.shape, strict=True))] = array
         return result
-    return np.pad(array, grown, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])
+    return np.pad(array, grown, mode)
 
 
 @implementation("Expand")
@@ -264,11 +263,9 @@ def _one_hot(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 
 @implementation("EyeLike")
 def _eye_like(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    from tensor_types.dtypes import from_onnx
-
     array = np.asarray(inputs[0])
     kind = from_onnx(attrs["dtype"]).numpy if "dtype" in attrs else array.dtype
-    return np.eye(*array.shape, k=attrs.get("k", 0)).astype(kind)
+    return np.eye(array.shape[0], array.shape[1], attrs.get("k", 0)).astype(kind)
 
 
 @implementation("Trilu")
@@ -276,8 +273,8 @@ def _trilu(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     k = get(inputs, 1)
     shift = 0 if k is None else int(np.asarray(k).reshape(-1)[0])
     array = np.asarray(inputs[0])
-    keep = np.tri(*array.shape[-2:], k=shift - 1, dtype=bool)
-    keep = ~keep if attrs.get("upper", 1) else np.tri(*array.shape[-2:], k=shift, dtype=bool)
+    rows, columns = np.indices(array.shape[-2:])
+    keep = columns - rows >= shift if attrs.get("upper", 1) else columns - rows <= shift
     return np.where(keep, array, np.zeros((), array.dtype))
 
 

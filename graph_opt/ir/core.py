@@ -37,6 +37,15 @@ class Origin:
     value: str | None
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """Two extents that only a run can compare: they must be equal or, if `broadcast`, one of them 1."""
+
+    left: Dim
+    right: Dim
+    broadcast: bool
+
+
 @dataclass(eq=False)
 class Value:
     """One tensor. `shape` is None while the rank is unknown; dims that only the data decides have fresh names `u0`...
@@ -129,6 +138,8 @@ class Graph:
     origins: dict[str, Origin] = field(default_factory=dict)
     dims: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     """Named dims of the model and their inclusive ranges."""
+    requirements: dict[Requirement, str] = field(default_factory=dict)
+    """What shape inference took for granted, and the node that needs it. A run that breaks one must be refused."""
 
     def add_value(
         self,

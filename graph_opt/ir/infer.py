@@ -20,8 +20,9 @@ def infer_node(graph: Graph, node: Node) -> None:
     op = ops.get(node.op)
 
     def infer_body(body: Graph) -> None:
-        body.dims = graph.dims  # one name space, so that fresh dims stay unique
-        infer_graph(body)
+        body.dims, body.requirements = graph.dims, graph.requirements  # one name space: fresh dims stay unique
+        for inner in body.nodes:
+            infer_node(body, inner)
 
     context = Inference(graph, node, op, infer_body)
     if op is None:
@@ -41,6 +42,7 @@ def infer_node(graph: Graph, node: Node) -> None:
 
 
 def infer_graph(graph: Graph) -> None:
-    """Infers every node in order."""
+    """Infers every node in order, and what a run must fulfil anew."""
+    graph.requirements.clear()
     for node in graph.nodes:
         infer_node(graph, node)

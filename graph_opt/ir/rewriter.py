@@ -103,6 +103,7 @@ class Rewriter:
         for body in self._nested:
             body.outputs = [new if o is old else o for o in body.outputs]
         self._move_origins(old, new, relation)
+        self._rename_guards(old, new.name)
         if self.graph.is_output(old):
             self._replace_output(old, new)
 
@@ -132,12 +133,28 @@ class Rewriter:
             raise ValueError(f"the name {name} is taken")
         del self.graph.values[value.name]
         sources = self._holders.pop(value.name, set())
+        self._rename_guards(value, name)
         value.name = name
         self.graph.values[name] = value
         for source in sources:
             self._set_origin(source, Origin(self.graph.origins[source].relation, name))
 
+    def _rename_guards(self, condition: Value, name: str) -> None:
+        """Lets the guards of nodes from flattened branches, which are text, name a condition by its new name."""
+        if condition.dtype.kind != "bool":
+            return
+        for node in self.graph.nodes:
+            guards = node.attrs.get("guards")
+            if isinstance(guards, (tuple, list)):
+                node.attrs["guards"] = tuple(
+                    name + str(word)[-2:] if str(word)[:-2] == condition.name else str(word) for word in guards
+                )
+
     # --- origins
+
+    def add_origin(self, source: str, relation: str, value: Value) -> None:
+        """Lists a source tensor that the graph did not list: one from a subgraph whose nodes moved here."""
+        self._set_origin(source, Origin(relation, value.name))
 
     def _set_origin(self, source: str, origin: Origin) -> None:
         old = self.graph.origins.get(source)

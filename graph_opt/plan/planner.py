@@ -33,7 +33,7 @@ COPY_GUARD = """program copy_guard () {
   }
 }
 """
-"""Copies a bool into a guard byte of the executor. A skipped copy leaves the byte as 'skip', so nested guards need no and."""
+"""Copies a bool into a guard byte of the executor. A skipped copy leaves 'skip' there: nested guards need no 'and'."""
 
 
 def plan(model: PlanInput) -> Plan:
@@ -58,6 +58,9 @@ class _Planner:
         self.values: dict[str, ValueInfo] = {v.name: v for v in model.values}
         if len(self.values) != len(model.values):
             raise InvalidModel("two values have the same name")
+        for name in model.inputs:
+            if not self._value(name, "").format.is_plain:
+                raise InvalidModel("a model input has a format of its own", where={"tensor": name})
         self.roots: Roots = find_roots(model, self.values)
         self.outputs = output_roots(model.outputs, self.values, self.roots)
         self.inputs = {name: number for number, name in enumerate(model.inputs)}
@@ -199,9 +202,7 @@ class _Planner:
                 self.guards[key] = len(self.guards)
                 source = Operand(self._place(name), value.bytes, "in", name)
                 target = Operand(Place("guard", self.guards[key]), 1, "out")
-                self.tasks.append(
-                    Task(node, "guard", (source, target), self._program(COPY_GUARD), guard=guard)
-                )
+                self.tasks.append(Task(node, "guard", (source, target), self._program(COPY_GUARD), guard=guard))
             guard = (self.guards[key], wanted)
         return guard
 
@@ -222,15 +223,13 @@ class _Planner:
 
     # Places
 
-    def _assign(
-        self, places: Mapping[str, Place]
-    ) -> tuple[list[Placed], list[int], Dim, list[tuple[int, int]]]:
+    def _assign(self, places: Mapping[str, Place]) -> tuple[list[Placed], list[int], Dim, list[tuple[int, int]]]:
         """Offsets of groups of storages that lie on the same bytes, and the span of tasks of every storage."""
         for number, task in enumerate(self.tasks):
             for operand in task.operands:
                 if operand is not None and operand.place.region == "arena":
                     self.drafts[operand.place.index].tasks.append(number)
-        for number, name in self._output_copies():
+        for _, name in self._output_copies():
             place = places[name]
             if place.region == "arena":  # it has to last until the end of the run
                 self.drafts[place.index].tasks.append(max(len(self.tasks) - 1, 0))
@@ -238,10 +237,10 @@ class _Planner:
         group_of = list(range(len(self.drafts)))
         members = [[n] for n in group_of]
         last = [end for _, end in spans]
-        for task, out, source in self.in_place:
+        for at, out, source in self.in_place:
             group = group_of[source]
             # The input must end here, the output begin here.
-            if last[group] == task and spans[out][0] == task and group_of[out] == out and len(members[out]) == 1:
+            if last[group] == at and spans[out][0] == at and group_of[out] == out and len(members[out]) == 1:
                 group_of[out] = group
                 members[group].append(out)
                 last[group] = spans[out][1]

@@ -19,8 +19,8 @@ class TaskOperand:
     """One pointer argument: a value of the graph by name, or scratch of `bytes` that lives during the task alone.
 
     `packing` is the format in which a constant is wanted, on top of the value's own format. `reshape` is the shape the
-    constant takes before packing (None: its own), for instance a convolution's weight seen as a matrix; `permute` applies
-    before the reshape.
+    constant takes before packing (None: its own), for instance a convolution's weight seen as a matrix; `permute`
+    applies before the reshape.
     """
 
     value: str | None
@@ -34,7 +34,7 @@ class TaskOperand:
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """A native task: program text, operands in the order of the program's parameters, values of its dims in its order."""
+    """A native task: program text, operands in the order of its parameters, values of its dims in its order."""
 
     program: str
     operands: tuple[TaskOperand, ...]

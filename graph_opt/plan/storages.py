@@ -79,6 +79,11 @@ def output_roots(outputs: Sequence[str], values: Mapping[str, ValueInfo], roots:
             continue
         root, offset = roots.of[name]
         fits = offset == 0 and roots.bytes[root] == values[name].bytes
-        if fits and values[root].kind not in ("input", "constant") and root not in taken and values[name].format.is_plain:
+        if (
+            fits
+            and values[root].kind not in ("input", "constant")
+            and root not in taken
+            and values[name].format.is_plain
+        ):
             taken[root] = number
     return taken

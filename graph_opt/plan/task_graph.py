@@ -83,8 +83,8 @@ class Operand:
 class Task:
     """One task. `program` counts `Plan.programs`; a host task has `program` None and names `op`, `attrs`.
 
-    Operands of a kernel are in the order of its parameters; of a host task its inputs, then its outputs, and None stands
-    for an input that is absent. `after` are the tasks that must end first, transitively reduced.
+    Operands of a kernel are in the order of its parameters; of a host task its inputs, then its outputs, and None
+    stands for an input that is absent. `after` are the tasks that must end first, transitively reduced.
     `guard` is (guard byte, value that it must have).
     """
 

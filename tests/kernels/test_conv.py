@@ -118,3 +118,39 @@ def test_other_float_types(dtype: type) -> None:
     case = conv_case((1, 8, 9, 9), (12, 8, 3, 3), pads=[1, 1, 1, 1])
     case.arrays, case.wide = {k: v.astype(dtype) for k, v in case.arrays.items()}, True
     check(case, lower_conv, 2e-3, 2e-3)
+
+
+TRANSPOSED = [
+    ((1, 24, 7, 9), (24, 20, 2, 2), {"strides": [2, 2]}),
+    ((2, 5, 6, 5), (5, 7, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+    ((1, 8, 5, 60), (8, 70, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((1, 4, 6, 6), (4, 3, 3, 3), {}),
+    ((1, 4, 5, 5), (4, 2, 2, 2), {"strides": [3, 3]}),
+    ((1, 4, 5, 5), (4, 6, 3, 3), {"strides": [2, 1], "dilations": [2, 1]}),
+    ((1, 6, 5, 5), (6, 4, 3, 3), {"group": 2, "strides": [2, 2]}),
+    ((2, 8, 20), (8, 6, 4), {"strides": [2], "pads": [1, 1]}),
+    ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), TRANSPOSED, ids=str)
+@pytest.mark.parametrize("last", [True, False])
+def test_transposed(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], last: bool) -> None:
+    features = w[1] * attrs.get("group", 1)
+    arrays = {"x": f32(*x), "w": f32(*w), "b": f32(features)}
+    ops: list[Any] = [("ConvTranspose", ["x", "w", "b"], ["c"], attrs), ("Relu", ["c"], ["y"], {})]
+    formats = ["x", "c", "y"] if last else []
+    case = Case("conv", ops, arrays, ["y"], ["w", "b"], last=formats)
+    check(case, lower_conv, 1e-4, 1e-5)
+    if "auto_pad" in attrs:
+        return
+    rank = len(x) - 2
+    out: list[int | str | Dim] = ["n", features]
+    for i in range(rank):
+        pads, strides = attrs.get("pads", [0] * 2 * rank), attrs.get("strides", [1] * rank)
+        reach = (w[2 + i] - 1) * attrs.get("dilations", [1] * rank)[i] + 1
+        extra = attrs.get("output_padding", [0] * rank)[i]
+        out.append((dim(f"s{i}") - 1) * strides[i] + (reach - pads[i] - pads[rank + i] + extra))
+    case.symbolic = {"x": ("n", x[1], *(f"s{i}" for i in range(rank))), "c": tuple(out), "y": tuple(out)}
+    case.dims = {"n": x[0], **{f"s{i}": d for i, d in enumerate(x[2:])}}
+    check(case, lower_conv, 1e-4, 1e-5)

@@ -1,4 +1,4 @@
-"""Matrix products against onnxruntime: constant, dynamic and batched right operands, tails, epilogues, run-time rows."""
+"""Matrix products against onnxruntime: constant, dynamic and batched operands, tails, epilogues, run-time rows."""
 
 from __future__ import annotations
 
@@ -127,3 +127,24 @@ def test_chips_with_run_time_rows() -> None:
     case = Case("matmul", [matmul()], {"a": normal(131, 40), "b": normal(40, 300)}, ["y"], ["b"],
                 {"a": ("m", 40), "y": ("m", 300)}, dims={"m": 131})  # fmt: skip
     check_on_chips(case, lower_matmul, 1e-5, 1e-5, ["Ascend910B2"])
+
+
+@pytest.mark.parametrize("k", [44, 45])
+@pytest.mark.parametrize("right", [np.int8, np.uint8])
+@pytest.mark.parametrize("zeros", ["a", "b", "ab"])
+def test_zero_points(k: int, right: type, zeros: str) -> None:
+    low = np.iinfo(right).min
+    arrays = {"a": rng.integers(0, 256, (2, 9, k)).astype(np.uint8)}
+    arrays["b"] = rng.integers(low, low + 256, (k, 72)).astype(right)
+    inputs = ["a", "b", "", ""]
+    if "a" in zeros:
+        arrays["za"], inputs[2] = np.array(117, np.uint8), "za"
+    if "b" in zeros:
+        arrays["zb"], inputs[3] = np.array(13, right), "zb"
+    inputs = inputs[: 3 if zeros == "a" else 4]
+    if not inputs[2]:
+        arrays["za"], inputs[2] = np.array(0, np.uint8), "za"
+    arrays["s"] = np.array([0.01], np.float32)
+    ops: list[Op] = [("MatMulInteger", inputs, ["y"], {}), ("Cast", ["y"], ["f"], {"to": 1})]
+    ops.append(("Mul", ["f", "s"], ["z"], {}))
+    check(Case("matmul", ops, arrays, ["z"], [n for n in ("b", "zb") if n in arrays]), lower_matmul)

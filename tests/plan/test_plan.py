@@ -28,7 +28,7 @@ from graph_opt.plan.dependencies import reduce_transitively
 from tensor_types.dims import dim, evaluate
 from tensor_types.dtypes import BOOL, F32, I64
 from tensor_types.errors import InvalidModel, UnsupportedOperator
-from tensor_types.formats import PLAIN, panels
+from tensor_types.formats import PLAIN, channels_last, panels
 
 sys.path.insert(0, str(Path(__file__).parent))
 from random_models import operand, random_model
@@ -188,6 +188,9 @@ def test_late_tensors_are_objects_that_kernels_may_not_take() -> None:
 
 
 def test_contradictions_are_refused() -> None:
+    nhwc = ValueInfo("x", F32, (1, 2, 3, 4), "input", channels_last(4))
+    with pytest.raises(InvalidModel, match="format"):
+        plan(PlanInput((nhwc,), (), ("x",), ()))
     values = (f32("x", 8, kind="input"), f32("w", 8, kind="constant"), f32("y", 8))
     for record in (kernel("n", ["x"], "x"), kernel("n", ["x"], "w"), kernel("n", ["absent"], "y")):
         with pytest.raises(InvalidModel):

@@ -17,13 +17,18 @@ from graph_opt.plan import AliasRecord, KernelRecord, Scheduled, TaskOperand, Va
 from tensor_types.dims import dim
 from tensor_types.dtypes import BOOL, F32, I64, STR
 from tensor_types.errors import EnvironmentProblem, OpenAtcError
-from tensor_types.formats import Format, Permute, channels_last
+from tensor_types.formats import PLAIN, Format, Permute, channels_last
 
 N = dim("n")
-EXP_TANH, ADD, NEG, RELU = elementwise(["exp", "tanh"]), elementwise(["add"], 2), elementwise(["neg"]), elementwise(["relu"])
+EXP_TANH, ADD, NEG, RELU = (
+    elementwise(["exp", "tanh"]),
+    elementwise(["add"], 2),
+    elementwise(["neg"]),
+    elementwise(["relu"]),
+)
 
 
-def f32(name: str, *shape: object, kind: str = "temporary", format: Format = Format()) -> ValueInfo:
+def f32(name: str, *shape: object, kind: str = "temporary", format: Format = PLAIN) -> ValueInfo:
     return ValueInfo(name, F32, shape, kind, format)  # type: ignore[arg-type]
 
 
@@ -120,7 +125,14 @@ def test_wrong_output_buffers_are_named(model: Path) -> None:
     x = np.ones((4, 3), np.float32)
     frozen = np.ones((4, 3), np.float32)
     frozen.flags.writeable = False
-    for buffers in ([np.empty((4, 2), np.float32)], [np.empty((4, 3))], [], [np.empty((8, 3), np.float32)[::2]], [x], [frozen]):
+    for buffers in (
+        [np.empty((4, 2), np.float32)],
+        [np.empty((4, 3))],
+        [],
+        [np.empty((8, 3), np.float32)[::2]],
+        [x],
+        [frozen],
+    ):
         with pytest.raises(OpenAtcError, match="output"):
             session.infer([x], buffers)
 
@@ -250,6 +262,25 @@ def test_outputs_that_no_task_writes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, w)
     np.testing.assert_array_equal(y, -x.reshape(-1))
     np.testing.assert_array_equal(z, -x)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_models_without_tasks_and_without_elements(tmp_path: Path, threads: int) -> None:
+    path = tmp_path / "m.om"
+    write(path, [f32("x", N, kind="input")], [], ["x"], ["x"], dims={"n": (0, None)})
+    session = InferSession(0, path, threads)
+    for n in (0, 5):
+        np.testing.assert_array_equal(session.infer([np.ones(n, np.float32)])[0], np.ones(n))
+    text = elementwise(["neg"]).replace("d0 in [1, inf]", "d0 in [0, inf]")
+    write(
+        path,
+        [f32("x", N, kind="input"), f32("y", N)],
+        [kernel(text, ["x"], "y", N)],
+        ["x"],
+        ["y"],
+        dims={"n": (0, None)},
+    )
+    assert InferSession(0, path, threads).infer([np.ones(0, np.float32)])[0].shape == (0,)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

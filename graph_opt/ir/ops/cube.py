@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from graph_opt.ir.ops.broadcast import broadcast, broadcast_dim
+from graph_opt.ir.ops.broadcast import broadcast
 from graph_opt.ir.ops.pooling import WINDOW, window_shape
 from graph_opt.ir.ops.registry import FLOAT, INT, INTS, STRING, Inference, Rule, Shape, declare, same
 from tensor_types.dims import Dim, floordiv
@@ -17,10 +17,8 @@ def matmul_shape(ctx: Inference, a: Shape | None, b: Shape | None) -> Shape | No
         return None
     if not a or not b:
         raise ctx.error("a scalar operand")
-    inner = (a[-1], b[-2] if len(b) > 1 else b[0])
-    if isinstance(inner[0], int) and isinstance(inner[1], int) and inner[0] != inner[1]:
-        raise ctx.error(f"inner extents {inner[0]} and {inner[1]} differ")
-    lead = broadcast(a[:-2], b[:-2])
+    ctx.agreed((a[-1], b[-2] if len(b) > 1 else b[0]))
+    lead = broadcast(ctx, a[:-2], b[:-2])
     assert lead is not None
     return (*lead, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
 
@@ -58,7 +56,7 @@ def _partial(ctx: Inference, shape: Shape | None, channels: Dim | None, weight: 
     return (batch, out[1] if channels is None else channels, *out[2:])
 
 
-def _conv_like(x: int, w: int, dtype: DType | int) -> Rule:
+def conv_like(x: int, w: int, dtype: DType | int) -> Rule:
     """Convolution of input `x` with weight `w`; `dtype` is the output's, or the input that has it."""
 
     def rule(ctx: Inference) -> None:
@@ -68,9 +66,7 @@ def _conv_like(x: int, w: int, dtype: DType | int) -> Rule:
             return ctx.set(0, out_dtype, _partial(ctx, shape, None if weight is None else weight[0], weight))
         if len(shape) != len(weight):
             raise ctx.error(f"ranks {len(shape)} and {len(weight)} of input and weight differ")
-        channels = weight[1] * int(ctx.attr("group"))
-        if isinstance(channels, int) and isinstance(shape[1], int) and channels != shape[1]:
-            raise ctx.error(f"{shape[1]} input channels, {channels} expected by weight and group")
+        ctx.agreed((shape[1], weight[1] * int(ctx.attr("group"))))
         kernel = ctx.attr("kernel_shape") or weight[2:]
         ctx.set(0, out_dtype, (shape[0], weight[0], *window_shape(ctx, shape[2:], kernel)))
 
@@ -124,6 +120,8 @@ def _attention(ctx: Inference) -> None:
     else:
         q_heads, length = q[1], q[2]
         out = (*q[:3], v[3])
+    for left, right in ((q[0], k[0]), (k[0], v[0]), (k[1], v[1]), (k[2], v[2])):
+        ctx.agreed((left, right))
     past = ctx.shape(4) if ctx.has(4) else None
     total = k[2] if past is None else past[2] + k[2]
     ctx.set(0, ctx.dtype(), out)
@@ -162,15 +160,15 @@ def _einsum(ctx: Inference) -> None:
         for letter, extent in zip(before + after, (*shape[: len(before)], *shape[inner:]), strict=True):
             extents.setdefault(letter, []).append(extent)
         ellipses.append(shape[len(before) : inner] if dots else ())
-    dots_shape = broadcast(*ellipses) or ()
+    dots_shape = broadcast(ctx, *ellipses) or ()
     if not arrow:
         once = sorted(c for c in extents if left.count(c) == 1)
         right = ("..." if "..." in left else "") + "".join(once)
     before, dots, after = right.partition("...")
     out = [
-        *(broadcast_dim(extents[c]) for c in before),
+        *(ctx.agreed(extents[c], broadcast=True) for c in before),
         *(dots_shape if dots else ()),
-        *(broadcast_dim(extents[c]) for c in after),
+        *(ctx.agreed(extents[c], broadcast=True) for c in after),
     ]
     ctx.set(0, ctx.dtype(), out)
 
@@ -180,15 +178,15 @@ declare("MatMul", "A B", "cube", _matmul)
 declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_integer)
 declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
-declare("Conv", "X W B?", "cube", _conv_like(0, 1, 0), _CONV)
-declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", _conv_like(0, 1, I32), _CONV)
+declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), _CONV)
+declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), _CONV)
 declare(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
-    _conv_like(0, 3, 7), _CONV,
+    conv_like(0, 3, 7), _CONV,
 )  # fmt: skip
 declare("ConvTranspose", "X W B?", "cube", _conv_transpose, {**_CONV, "output_padding": INTS, "output_shape": INTS})
 declare(
-    "DeformConv", "X W offset B? mask?", "cube", _conv_like(0, 1, 0),
+    "DeformConv", "X W offset B? mask?", "cube", conv_like(0, 1, 0),
     {"dilations": INTS, "group": 1, "kernel_shape": INTS, "offset_group": 1, "pads": INTS, "strides": INTS},
 )  # fmt: skip
 declare("CausalConvWithState", "input weight bias? past_state?", "cube", _causal_conv, {"activation": "none"})

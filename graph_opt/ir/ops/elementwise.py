@@ -33,7 +33,7 @@ def _binary(combine: Combine) -> Rule:
     def rule(ctx: Inference) -> None:
         _same_dtypes(ctx)
         content = mapped(ctx, lambda a, b: combine(ctx, a, b), 2)
-        ctx.set(0, ctx.dtype(), broadcast(ctx.shape(0), ctx.shape(1)), content)
+        ctx.set(0, ctx.dtype(), broadcast(ctx, ctx.shape(0), ctx.shape(1)), content)
 
     return rule
 
@@ -42,7 +42,7 @@ def _compare(combine: Combine) -> Rule:
     def rule(ctx: Inference) -> None:
         _same_dtypes(ctx)
         content = mapped(ctx, lambda a, b: combine(ctx, a, b), 2)
-        ctx.set(0, BOOL, broadcast(ctx.shape(0), ctx.shape(1)), content)
+        ctx.set(0, BOOL, broadcast(ctx, ctx.shape(0), ctx.shape(1)), content)
 
     return rule
 
@@ -58,7 +58,7 @@ def _variadic(combine: Callable[[Dim, Dim], Dim] | None) -> Rule:
                 content = None
                 break
             content = np.asarray(np.frompyfunc(combine, 2, 1)(content, other), object)
-        ctx.set(0, ctx.dtype(), broadcast(*(ctx.shape(i) for i in range(count))), content)
+        ctx.set(0, ctx.dtype(), broadcast(ctx, *(ctx.shape(i) for i in range(count))), content)
 
     return rule
 
@@ -91,7 +91,7 @@ def _pow(ctx: Inference) -> None:
             result = result * a
         return result
 
-    ctx.set(0, ctx.dtype(), broadcast(ctx.shape(0), ctx.shape(1)), mapped(ctx, power, 2))
+    ctx.set(0, ctx.dtype(), broadcast(ctx, ctx.shape(0), ctx.shape(1)), mapped(ctx, power, 2))
 
 
 def _less(ctx: Inference, a: Dim, b: Dim) -> Dim | None:
@@ -186,7 +186,7 @@ def _where(ctx: Inference) -> None:
     def pick(cond: Dim, then: Dim, other: Dim) -> Dim | None:
         return then if then == other or cond == 1 else other if cond == 0 else None
 
-    shape = broadcast(ctx.shape(0), ctx.shape(1), ctx.shape(2))
+    shape = broadcast(ctx, ctx.shape(0), ctx.shape(1), ctx.shape(2))
     ctx.set(0, ctx.dtype(1), shape, mapped(ctx, pick, 3))
 
 
@@ -204,7 +204,7 @@ def _predicate(ctx: Inference) -> None:
 
 
 def _swiglu(ctx: Inference) -> None:
-    ctx.set(0, ctx.dtype(), broadcast(ctx.shape(0), ctx.shape(1)))
+    ctx.set(0, ctx.dtype(), broadcast(ctx, ctx.shape(0), ctx.shape(1)))
 
 
 declare(

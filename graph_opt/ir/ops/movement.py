@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from graph_opt.ir.ops.broadcast import broadcast
-from graph_opt.ir.ops.registry import INT, INTS, Inference, Shape, declare, same
+from graph_opt.ir.ops.registry import INT, INTS, Inference, Shape, along_axis, declare, same
 from tensor_types.dims import Dim, ceildiv, dmax, dmin, floordiv, mod, product
 from tensor_types.dtypes import BOOL, I64, from_onnx
 
@@ -59,6 +59,8 @@ def reshaped(ctx: Inference, shape: Shape | None, target: Sequence[Dim], zero_co
 
 
 def _reshape(ctx: Inference) -> None:
+    if not ctx.has(1):  # a pass dropped the target: the shape that was inferred from it is the target
+        return ctx.set(0, ctx.dtype(), ctx.node.output.shape, ctx.content(0))
     target, shape, length = ctx.content(1), ctx.shape(), ctx.shape(1)
     if target is None:
         rank = length[0] if length is not None and len(length) == 1 else None
@@ -114,7 +116,7 @@ def _expand(ctx: Inference) -> None:
         count = length[0] if length is not None and len(length) == 1 else None
         known = isinstance(count, int) and shape is not None
         return ctx.set(0, ctx.dtype(), ctx.fresh_shape(max(count, len(shape or ()))) if known else None)  # type: ignore[type-var, arg-type]
-    out = broadcast(shape, target)
+    out = broadcast(ctx, shape, target)
     content = ctx.array(0)
     if content is not None and out is not None and all(isinstance(d, int) for d in out):
         content = np.broadcast_to(content, cast("tuple[int, ...]", out))
@@ -142,11 +144,7 @@ def _concat(ctx: Inference) -> None:
             full = all(s is not None for s in shapes)
             out.append(sum((s[i] for s in shapes if s is not None), start=0) if full else ctx.fresh(axis=i))
             continue
-        extents = [s[i] for s in shapes if s is not None]
-        numbers = {d for d in extents if isinstance(d, int)}
-        if len(numbers) > 1:
-            raise ctx.error(f"axis {i} has extents {sorted(numbers)}")
-        out.append(next(iter(numbers)) if numbers else extents[0])
+        out.append(ctx.agreed(s[i] for s in shapes if s is not None))
     arrays = [ctx.array(i) for i in range(count)]
     known_arrays = [a for a in arrays if a is not None]
     content = np.concatenate(known_arrays, axis=axis) if len(known_arrays) == count else None
@@ -182,13 +180,14 @@ def _split(ctx: Inference) -> None:
 
 
 INT_MAX = 2**31 - 1
-"""Exporters write this or more for "to the end"; no extent of a tensor reaches it."""
+OPEN_END = 10**9
+"""Exporters write this or more for "to the end"; no symbolic extent is taken to reach it."""
 
 
 def _slice_bound(ctx: Inference, bound: Dim, extent: Dim, low: Dim, high: Dim) -> Dim | None:
     """A start or end as an index in [low, high]; None when its sign is not known."""
     if isinstance(bound, int):
-        if bound >= INT_MAX:
+        if bound >= (INT_MAX if isinstance(extent, int) else OPEN_END):
             return high
         if bound <= -INT_MAX:
             return low
@@ -397,7 +396,7 @@ def _dropout(ctx: Inference) -> None:
 
 
 declare("Transpose", "data", "movement", _transpose, {"perm": INTS})
-declare("Reshape", "data shape", "movement", _reshape, {"allowzero": 0})
+declare("Reshape", "data shape?", "movement", _reshape, {"allowzero": 0})
 declare("Flatten", "input", "movement", _flatten, {"axis": 1})
 declare("Squeeze", "data axes?", "movement", _squeeze)
 declare("Unsqueeze", "data axes", "movement", _unsqueeze)
@@ -408,7 +407,7 @@ declare("Slice", "data starts ends axes? steps?", "movement", _slice)
 declare("Gather", "data indices", "movement", _gather, {"axis": 0})
 declare("GatherElements", "data indices", "movement", _gather_elements, {"axis": 0})
 declare("GatherND", "data indices", "movement", _gather_nd, {"batch_dims": 0})
-declare("ScatterElements", "data indices updates", "movement", same, {"axis": 0, "reduction": "none"})
+declare("ScatterElements", "data indices updates", "movement", along_axis, {"axis": 0, "reduction": "none"})
 declare("ScatterND", "data indices updates", "movement", same, {"reduction": "none"})
 declare("TensorScatter", "past_cache update write_indices?", "movement", same, {"axis": -2, "mode": "linear"})
 declare("Tile", "input repeats", "movement", _tile)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graph_opt.ir.ops.registry import INT, Inference, declare, same
+from graph_opt.ir.ops.registry import INT, Inference, along_axis, declare, same
 from tensor_types.dims import Dim
 from tensor_types.dtypes import from_onnx
 
@@ -32,11 +32,11 @@ declare(
     {"epsilon": EPSILON, "momentum": 0.9, "training_mode": 0},
 )  # fmt: skip
 declare("LayerNormalization", "X Scale B?", "reduction", _layer, {"axis": -1, "epsilon": EPSILON, "stash_type": 1})
-declare("RMSNormalization", "X scale", "reduction", same, {"axis": -1, "epsilon": EPSILON, "stash_type": 1})
+declare("RMSNormalization", "X scale", "reduction", along_axis, {"axis": -1, "epsilon": EPSILON, "stash_type": 1})
 declare("InstanceNormalization", "input scale B", "reduction", same, {"epsilon": EPSILON})
 declare(
     "GroupNormalization", "X scale bias", "reduction", same, {"epsilon": EPSILON, "num_groups": INT, "stash_type": 1}
 )
-declare("LpNormalization", "input", "reduction", same, {"axis": -1, "p": 2})
+declare("LpNormalization", "input", "reduction", along_axis, {"axis": -1, "p": 2})
 declare("MeanVarianceNormalization", "X", "reduction", same, {"axes": (0, 2, 3)})
 declare("LRN", "X", "reduction", same, {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": INT})

@@ -32,7 +32,7 @@ def window_shape(ctx: Inference, spatial: Sequence[Dim], kernel: Sequence[Dim], 
     """The spatial output shape of a Conv or pooling node, from its attributes."""
     rank = len(spatial)
     strides = ctx.attr("strides") or (1,) * rank
-    dilations = ctx.attr("dilations") or (1,) * rank
+    dilations = ("dilations" in (ctx.op.attrs if ctx.op else ()) and ctx.attr("dilations")) or (1,) * rank
     pads = ctx.attr("pads") or (0,) * (2 * rank)
     if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise ctx.error(f"kernel_shape, strides, dilations and pads do not all speak of {rank} spatial axes")
@@ -45,7 +45,7 @@ def window_shape(ctx: Inference, spatial: Sequence[Dim], kernel: Sequence[Dim], 
     ]  # fmt: skip
 
 
-def _pool(ctx: Inference) -> None:
+def pool(ctx: Inference) -> None:
     shape, kernel = ctx.shape(), tuple(int(k) for k in ctx.attr("kernel_shape"))
     if shape is None:
         out: tuple[Dim, ...] = ctx.fresh_shape(len(kernel) + 2)
@@ -55,7 +55,7 @@ def _pool(ctx: Inference) -> None:
     ctx.set(1, I64, out)
 
 
-def _global(ctx: Inference) -> None:
+def global_pool(ctx: Inference) -> None:
     shape = ctx.shape()
     ctx.set(0, ctx.dtype(), None if shape is None else (*shape[:2], *([1] * (len(shape) - 2))))
 
@@ -78,9 +78,9 @@ def _unpool(ctx: Inference) -> None:
 WINDOW = {"auto_pad": "NOTSET", "dilations": INTS, "kernel_shape": INTS, "pads": INTS, "strides": INTS}
 """Attributes that Conv and the pooling operators share."""
 
-declare("MaxPool", "X", "reduction", _pool, {**WINDOW, "ceil_mode": 0, "storage_order": 0})
-declare("AveragePool", "X", "reduction", _pool, {**WINDOW, "ceil_mode": 0, "count_include_pad": 0})
-declare("LpPool", "X", "reduction", _pool, {**WINDOW, "ceil_mode": 0, "p": 2})
-declare("GlobalAveragePool GlobalMaxPool", "X", "reduction", _global)
-declare("GlobalLpPool", "X", "reduction", _global, {"p": 2})
+declare("MaxPool", "X", "reduction", pool, {**WINDOW, "ceil_mode": 0, "storage_order": 0})
+declare("AveragePool", "X", "reduction", pool, {**WINDOW, "ceil_mode": 0, "count_include_pad": 0})
+declare("LpPool", "X", "reduction", pool, {**WINDOW, "ceil_mode": 0, "p": 2})
+declare("GlobalAveragePool GlobalMaxPool", "X", "reduction", global_pool)
+declare("GlobalLpPool", "X", "reduction", global_pool, {"p": 2})
 declare("MaxUnpool", "X I output_shape?", "movement", _unpool, {"kernel_shape": INTS, "pads": INTS, "strides": INTS})

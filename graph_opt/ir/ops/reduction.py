@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from graph_opt.ir.ops.registry import INT, Inference, Rule, Shape, declare, same
+from graph_opt.ir.ops.registry import INT, Inference, Rule, Shape, along_axis, declare
 from tensor_types.dims import Dim, dmax, dmin
 from tensor_types.dtypes import I64
 
@@ -86,7 +86,7 @@ for _name, _combine in {
 }.items():  # fmt: skip
     declare(_name, "data axes?", "reduction", _reduce(_combine), _AXES)
 declare("ArgMax ArgMin", "data", "reduction", _arg, {"axis": 0, "keepdims": 1, "select_last_index": 0})
-declare("Softmax LogSoftmax Hardmax", "input", "reduction", same, {"axis": -1})
+declare("Softmax LogSoftmax Hardmax", "input", "reduction", along_axis, {"axis": -1})
 declare("TopK", "X K", "reduction", _top_k, {"axis": -1, "largest": 1, "sorted": 1})
 declare("CumSum CumProd", "x axis", "reduction", _cumulative, {"exclusive": 0, "reverse": 0})
 declare(

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from graph_opt.ir.core import AttrValue, Graph, Node, Value
-from tensor_types.dims import Dim, Expr, Range, dim, prove_le
+from graph_opt.ir.core import AttrValue, Graph, Node, Requirement, Value
+from tensor_types.dims import Dim, Expr, Range, dim, dmax, prove_le
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 
@@ -56,8 +56,8 @@ class Op:
 
     @property
     def required(self) -> int:
-        """Number of inputs that must be present."""
-        return sum(not name.endswith(("?", "*")) for name in self.inputs)
+        """Number of inputs up to the last one that must be present."""
+        return max((i + 1 for i, name in enumerate(self.inputs) if not name.endswith(("?", "*"))), default=0)
 
     @property
     def variadic(self) -> bool:
@@ -188,6 +188,26 @@ class Inference:
         """Whether low <= high for every value of the dims."""
         return prove_le(low, high, cast("Mapping[str, Range]", self.graph.dims))
 
+    def agreed(self, dims: Iterable[Dim], *, broadcast: bool = False) -> Dim:
+        """The common extent of axes that must agree, or broadcast. InvalidModel when two numbers contradict.
+
+        What cannot be decided here becomes a requirement of the graph. A number decides; so does, when broadcasting, an
+        extent that is provably above 1. Different symbolic extents that broadcast give their maximum.
+        """
+        kept = [d for d in dict.fromkeys(dims) if d != 1 or not broadcast]
+        if not kept:
+            return 1
+        numbers = [d for d in kept if isinstance(d, int)]
+        if len(numbers) > 1:
+            raise self.error(f"extents {numbers[0]} and {numbers[1]} do not {'broadcast' if broadcast else 'agree'}")
+        sure: list[Dim] = [*numbers] or ([d for d in kept if self.proves(2, d)] if broadcast else kept)
+        chosen = min(sure, key=lambda d: len(str(d))) if sure else dmax(*kept)
+        left = chosen if sure else kept[0]
+        for right in kept:
+            if right != left:
+                self.graph.requirements.setdefault(Requirement(left, right, broadcast), self.node.name)
+        return chosen
+
     # --- writing
 
     def set(
@@ -259,3 +279,11 @@ def content_of(value: Value) -> tuple[Dim, ...] | None:
 def same(ctx: Inference) -> None:
     """The output is like the first input."""
     ctx.set(0, ctx.dtype(), ctx.shape())
+
+
+def along_axis(ctx: Inference) -> None:
+    """As `same`, for an operator whose axis attribute must lie within the rank."""
+    rank = ctx.rank()
+    if rank is not None:
+        ctx.axis(rank)
+    same(ctx)

@@ -8,7 +8,7 @@ from tensor_types.dtypes import BOOL, F32, I64, STR
 
 
 def _concat(ctx: Inference) -> None:
-    ctx.set(0, STR, broadcast(ctx.shape(0), ctx.shape(1)))
+    ctx.set(0, STR, broadcast(ctx, ctx.shape(0), ctx.shape(1)))
 
 
 def _split(ctx: Inference) -> None:

@@ -1,4 +1,4 @@
-"""Control flow: branches that agree or not, decided conditions, carried states, scan outputs; and onnxruntime on a Loop."""
+"""Control flow: branches that agree or not, decided conditions, carried states, scan outputs; a Loop by onnxruntime."""
 
 import numpy as np
 import onnx.parser

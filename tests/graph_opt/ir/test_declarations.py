@@ -3,6 +3,7 @@
 import onnx
 import onnx.defs
 import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_schemas
 
 from graph_opt.ir import ops
 
@@ -56,3 +57,17 @@ def test_commutative_operators_have_interchangeable_inputs() -> None:
     commutative = {op.name for op in ops.declared() if op.commutative}
     assert {"Add", "Mul", "Max", "Min", "Equal", "And", "Or"} <= commutative
     assert commutative.isdisjoint({"Sub", "Div", "Pow", "Less", "Greater", "Mod", "MatMul", "PRelu"})
+
+
+CONTRIB = {f"{s.domain}::{s.name}": s for s in onnxruntime_schemas.get_all_operator_schema() if s.domain}
+
+
+@pytest.mark.parametrize("name", [op.name for op in ops.declared() if "::" in op.name])
+def test_contrib_operators_are_those_of_onnxruntime(name: str) -> None:
+    declared, schema = ops.get(name), CONTRIB[name]
+    assert declared is not None
+    assert [i.rstrip("?*") for i in declared.inputs] == [i.name for i in schema.inputs]
+    assert set(declared.attrs) == set(schema.attributes)
+    option = {"Optional": "?", "Variadic": "*", "Single": ""}
+    for ours, theirs in zip(declared.inputs, schema.inputs, strict=True):
+        assert (ours[-1] if ours[-1] in "?*" else "") == option[str(theirs.option).rpartition(".")[2]], ours

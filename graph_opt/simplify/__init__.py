@@ -1,0 +1,29 @@
+"""Passes that make a graph smaller without changing what it computes: folding, dead code, duplicates, branches.
+
+Take a typed `Graph` and change it in place through the rewriter; each is a small frozen dataclass in its own file.
+Know the IR only; the numpy evaluation of operators is handed in by the driver.
+"""
+
+from graph_opt.simplify.compose_reshapes import ComposeReshapes
+from graph_opt.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from graph_opt.simplify.eliminate_dead_code import EliminateDeadCode
+from graph_opt.simplify.flatten_if import FlattenIf
+from graph_opt.simplify.fold_constants import FoldConstants
+from graph_opt.simplify.fold_shapes import FoldShapes
+from graph_opt.simplify.merge_transposes import MergeTransposes
+from graph_opt.simplify.remove_identities import RemoveIdentities
+from graph_opt.simplify.select_branches import SelectBranches
+from graph_opt.simplify.simplify_arithmetic import SimplifyArithmetic
+
+__all__ = [
+    "ComposeReshapes",
+    "EliminateCommonSubexpressions",
+    "EliminateDeadCode",
+    "FlattenIf",
+    "FoldConstants",
+    "FoldShapes",
+    "MergeTransposes",
+    "RemoveIdentities",
+    "SelectBranches",
+    "SimplifyArithmetic",
+]

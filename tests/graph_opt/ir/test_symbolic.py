@@ -1,0 +1,129 @@
+"""Symbolic shapes: shape arithmetic folds away, and what only a run can decide is recorded as a requirement."""
+
+import pytest
+
+from graph_opt.ir.core import Requirement
+from graph_opt.ir.infer import infer_graph
+from graph_opt.ir.text import parse
+from tensor_types.dims import parse as expr
+from tensor_types.errors import InvalidModel
+
+HEADS = """graph g(%x: f32[batch, sequence, 768]) -> (%y) {
+  dim batch in [1, inf]
+  dim sequence in [1, inf]
+  const %zero: i64[] = splat 0
+  const %one: i64[] = splat 1
+  const %axis: i64[1] = splat 0
+  const %heads: i64[1] = splat 12
+  const %rest: i64[1] = splat -1
+  %s = Shape(%x)
+  %b = Gather(%s, %zero)
+  %b1 = Unsqueeze(%b, %axis)
+  %t = Gather(%s, %one)
+  %t1 = Unsqueeze(%t, %axis)
+  %shape = Concat(%b1, %t1, %heads, %rest) {axis=0}
+  %y = Reshape(%x, %shape)
+}"""
+
+
+def test_an_exported_split_into_heads_has_an_exact_shape() -> None:
+    graph = parse(HEADS)
+    assert str(graph.values["shape"]) == "%shape: i64[4]"
+    assert graph.values["shape"].content == (expr("batch"), expr("sequence"), 12, -1)
+    assert str(graph.outputs[0]) == "%y: f32[batch, sequence, 12, 64]"
+    assert not graph.requirements
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("splat -1", "splat 9223372036854775807", "1"),
+        ("splat 0", "splat -1", "n - 1"),
+        ("splat 1", "splat 2147483647", "n - 1"),
+        ("splat 0", "splat 512", "min(512, n)"),
+        ("splat 0", "splat 1000000000", "n"),
+        ("splat 2", "splat 9223372036854775807", "-min(2, n) + n"),
+    ],
+)
+def test_slices_of_symbolic_extents(start: str, end: str, expected: str) -> None:
+    graph = parse(f"""graph g(%x: f32[n]) -> (%y) {{
+      dim n in [1, inf]
+      const %s: i64[1] = {start}
+      const %e: i64[1] = {end}
+      %y = Slice(%x, %s, %e)
+    }}""")
+    assert graph.outputs[0].shape == (expr(expected),)
+
+
+def test_a_detour_through_floats_keeps_the_size() -> None:
+    graph = parse("""graph g(%x: f32[1, 3, h, w]) -> (%y) {
+      dim h in [2, inf]
+      dim w in [2, inf]
+      const %two: f32[1] = splat 2.0
+      const %at: i64[2] = dense [2, 3]
+      const %lead: i64[2] = dense [1, 3]
+      %s = Shape(%x)
+      %hw = Gather(%s, %at)
+      %f = Cast(%hw) {to=1}
+      %d = Div(%f, %two)
+      %floor = Floor(%d)
+      %i = Cast(%floor) {to=7}
+      %sizes = Concat(%lead, %i) {axis=0}
+      %y = Resize(%x, _, _, %sizes)
+    }""")
+    assert str(graph.outputs[0]) == "%y: f32[1, 3, (h//2), (w//2)]"
+
+
+def add(ranges: str, left: str, right: str) -> tuple[str, dict[Requirement, str]]:
+    graph = parse(f"graph g(%a: f32[{left}], %b: f32[{right}]) -> (%y) {{\n{ranges}\n %y = Add(%a, %b) @sum\n}}")
+    return str(graph.outputs[0]), graph.requirements
+
+
+def test_broadcasting_symbolic_extents() -> None:
+    n, m = expr("n"), expr("m")
+    assert add("", "n", "n") == ("%y: f32[n]", {})
+    assert add("", "n", "1") == ("%y: f32[n]", {})
+    assert add("", "n", "5") == ("%y: f32[5]", {Requirement(5, n, True): "sum"})
+    assert add("", "n", "m") == ("%y: f32[max(m, n)]", {Requirement(n, m, True): "sum"})
+    assert add("dim n in [2, inf]", "n", "m") == ("%y: f32[n]", {Requirement(n, m, True): "sum"})
+
+
+def test_extents_that_must_be_equal_are_required_once() -> None:
+    graph = parse("""graph g(%a: f32[2, k], %b: f32[n, 4]) -> (%y) {
+      %y = MatMul(%a, %b) @mm
+    }""")
+    assert graph.requirements == {Requirement(expr("k"), expr("n"), False): "mm"}
+    infer_graph(graph)
+    assert len(graph.requirements) == 1
+    graph.inputs[0].shape = (2, 4)
+    graph.inputs[1].shape = (4, 4)
+    infer_graph(graph)
+    assert not graph.requirements
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("%y = Add(%a, %b)", "extents 3 and 4 do not broadcast"),
+        ("%y = MatMul(%a, %a)", "extents 3 and 2 do not agree"),
+        ("%y = Add(%a, %i)", "different dtypes: f32, i64"),
+        ("%y = Concat(%a, %b) {axis=0}", "extents 3 and 4 do not agree"),
+        ("%y = Transpose(%a) {perm=[0, 0]}", "does not permute"),
+        ("%y = Softmax(%a) {axis=2}", "axis 2 is outside rank 2"),
+        ("%y = Add(%a)", "1 inputs given"),
+        ("%y = Reshape(%a, %five)", "6 elements cannot take the shape"),
+    ],
+)
+def test_contradictions_are_the_models_error_with_the_nodes_name(statement: str, message: str) -> None:
+    with pytest.raises(InvalidModel, match=message) as caught:
+        parse(f"""graph g(%a: f32[2, 3], %b: f32[2, 4], %i: i64[3]) -> (%y) {{
+          const %five: i64[1] = splat 5
+          {statement} @culprit
+        }}""")
+    assert caught.value.where["node"] == "culprit"
+
+
+def test_an_unknown_operator_has_unknown_ranks() -> None:
+    graph = parse("graph g(%a: f32[2]) -> (%y) {\n %y: f32[7] = Custom::Op(%a)\n}")
+    infer_graph(graph)
+    assert graph.outputs[0].shape is None
