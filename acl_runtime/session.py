@@ -111,6 +111,19 @@ class InferSession:
         """Outputs in order."""
         return [_info(s) for s in self._outputs]
 
+    @property
+    def dims(self) -> dict[str, tuple[int, int | None]]:
+        """Named dims of the model and the inclusive ranges that it was converted for (None: unbounded)."""
+        return dict(self._model.plan.dims)
+
+    def output_shapes(self, input_shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...] | None]:
+        """Shapes of the outputs for these input shapes, None where the run decides. InvalidModel as for `infer`."""
+        return list(self._bind(self._shapes(input_shapes)).binding.output_shapes)
+
+    def arena_bytes(self, input_shapes: Sequence[Sequence[int]]) -> int:
+        """Bytes that a run with these input shapes takes for intermediate tensors."""
+        return self._bind(self._shapes(input_shapes)).binding.arena_bytes
+
     def infer(
         self,
         inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray],
@@ -122,7 +135,7 @@ class InferSession:
         (an OpenAtcError) names the input or output that does not fit, what was expected and what to do.
         """
         arrays = self._input_arrays(inputs)
-        bound = self._bind(arrays)
+        bound = self._bind(tuple(a.shape for a in arrays))
         state = self._acquire(bound)
         try:
             results = self._output_arrays(bound.binding, outputs, arrays)
@@ -134,7 +147,7 @@ class InferSession:
     def profile(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], runs: int = 10) -> Profile:
         """Mean times of each task over `runs` runs, after one to warm up."""
         arrays = self._input_arrays(inputs)
-        bound = self._bind(arrays)
+        bound = self._bind(tuple(a.shape for a in arrays))
         state = self._acquire(bound)
         try:
             total = np.zeros(len(self._model.plan.tasks), np.int64)
@@ -253,8 +266,14 @@ class InferSession:
 
     # Bindings
 
-    def _bind(self, arrays: Sequence[np.ndarray]) -> _Bound:
-        shapes = tuple(a.shape for a in arrays)
+    def _shapes(self, shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        if len(shapes) != len(self._inputs):
+            raise InvalidModel(
+                f"{len(shapes)} shapes given, the model has {len(self._inputs)} inputs", remedy="give one per input"
+            )
+        return tuple(tuple(s) for s in shapes)
+
+    def _bind(self, shapes: tuple[tuple[int, ...], ...]) -> _Bound:
         with self._lock:
             bound = self._bound.get(shapes)
             if bound is not None:

@@ -46,11 +46,22 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
         records = lower_node(node, target) if node.op == "Fused" else None
         if records is not None:
             for record in records:
+                _surface_constants(graph, node, record)
                 lowered.add(record, node)
             continue
         for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
             _add_host(lowered, inner, "no kernel for it" if node.op != "Fused" else "no kernel for this form")
     return lowered
+
+
+def _surface_constants(graph: Graph, node: Node, record: Record) -> None:
+    """Constants that live in the body and that a task takes as an operand become constants of the graph."""
+    if not isinstance(record, KernelRecord):
+        return
+    for operand in record.operands:
+        inner = node.subgraphs["body"].values.get(operand.value or "")
+        if inner is not None and inner.data is not None and inner.name not in graph.values:
+            graph.add_constant(inner.name, inner.data, inner.dtype)
 
 
 def _add_host(lowered: Lowered, node: Node, reason: str) -> None:

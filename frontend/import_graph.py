@@ -19,6 +19,7 @@ from frontend.tensors import element_type, sparse_to_array, to_array
 from graph_opt.ir import Graph, Origin, Value, ops
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.infer import infer_node
+from graph_opt.ir.ops.registry import content_of
 from tensor_types.dtypes import BOOL, F32, I64, STR, DType, from_numpy
 from tensor_types.errors import InvalidModel
 
@@ -198,6 +199,14 @@ def _trimmed(names: Iterable[str]) -> list[str]:
     while len(found) > 1 and not found[-1]:
         found.pop()
     return found
+
+
+def _taken_branch(condition: Value | None) -> str | None:
+    """Which branch of an If runs, when that is known."""
+    content = None if condition is None else content_of(condition)
+    if not content or not isinstance(content[0], int):
+        return None
+    return "then_branch" if content[0] else "else_branch"
 
 
 def _declared_dtype(proto: onnx.ValueInfoProto | None) -> DType:

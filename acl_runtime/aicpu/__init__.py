@@ -14,6 +14,8 @@ from acl_runtime.aicpu import (
     resize,
     sequences,
     shape_ops,
+    signal,
+    vision,
 )
 from acl_runtime.aicpu.registry import evaluate, has_implementation, implementation, implemented_ops
 
@@ -32,4 +34,6 @@ __all__ = [
     "resize",
     "sequences",
     "shape_ops",
+    "signal",
+    "vision",
 ]

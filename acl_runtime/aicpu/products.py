@@ -265,12 +265,12 @@ def _col2im(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     full = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     counts = [(full[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(rank)]
     n, channels = columns.shape[0], columns.shape[1] // int(np.prod(block))
-    parts = columns.reshape(n, channels, *block, *counts)
+    parts: Array = columns.reshape(n, channels, *block, *counts)
     result: Array = np.zeros((n, channels, *full), columns.dtype)
     for position in grid(*map(range, block)):
         place = tuple(
             slice(p * d, p * d + (c - 1) * s + 1, s)
             for p, d, c, s in zip(position, dilations, counts, strides, strict=True)
         )
-        result[(slice(None), slice(None), *place)] += parts[(slice(None), slice(None), *position)]
+        result[(slice(None), slice(None), *place)] += parts[(slice(None), slice(None), *map(int, position))]
     return result[(slice(None), slice(None), *(slice(pads[i], full[i] - pads[i + rank]) for i in range(rank)))]

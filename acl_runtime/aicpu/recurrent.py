@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import widened
+from acl_runtime.aicpu.quantize import quantize
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, evaluate, get, implementation
 
 _DEFAULTS = {"LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0), "HardSigmoid": (0.2, 0.5), "ThresholdedRelu": (1.0, 0.0)}
@@ -25,15 +26,26 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[
     return lambda x: np.asarray(evaluate(title, {"alpha": a, "beta": b}, [x])[0])
 
 
-def _run(inputs: Inputs, attrs: Attrs, gates: int, defaults: list[str], step: Any) -> tuple[Array, ...]:
-    """Runs the recurrence in f32 or f64. `step(x_gates, h, c, r, rb, f, extra)` gives the new (h, c)."""
+def _run(
+    inputs: Inputs,
+    attrs: Attrs,
+    gates: int,
+    defaults: list[str],
+    step: Any,
+    weights: tuple[Sequence[Array], Sequence[Array]] | None = None,
+) -> tuple[Array, ...]:
+    """Runs the recurrence in f32 or f64. `step(x_gates, h, c, r, rb, f, extra)` gives the new (h, c).
+
+    `weights` are the matrices of W and R per direction; None takes them from the inputs.
+    """
     kind = np.asarray(inputs[0]).dtype
-    x, w, r = (widened(np.asarray(v)) for v in inputs[:3])
+    x = widened(np.asarray(inputs[0]))
+    w, r = weights or tuple(list(widened(np.asarray(v))) for v in inputs[1:3])
     batch_first = bool(attrs.get("layout", 0))
     if batch_first:
         x = x.swapaxes(0, 1)
     length, batch, _features = x.shape
-    hidden, directions = r.shape[2], w.shape[0]
+    hidden, directions = r[0].shape[1], len(w)
     bias, lengths = get(inputs, 3), get(inputs, 4)
     starts = [get(inputs, 5), get(inputs, 6) if gates == 4 else None]
     peephole = get(inputs, 7) if gates == 4 else None
@@ -102,6 +114,38 @@ def _lstm(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
         return f[0](_clipped(o + po * cell, clip)) * f[2](cell), cell
 
     return _run(inputs, attrs, 4, ["Sigmoid", "Tanh", "Tanh"], step)
+
+
+class _QuantizedMatrix:
+    """The transpose of an 8-bit matrix [K, N] as a right operand: what it multiplies is quantised to u8 as a whole."""
+
+    __array_ufunc__ = None  # so that numpy leaves `array @ matrix` to this class
+
+    def __init__(self, values: Array, scale: Array, zero: Array) -> None:
+        self.shape = values.shape[::-1]
+        self.scale = np.asarray(scale, np.float32)
+        self.values = values.astype(np.float64) - np.asarray(zero).astype(np.float64)
+
+    @property
+    def T(self) -> _QuantizedMatrix:  # noqa: N802 (numpy's name)
+        return self
+
+    def __rmatmul__(self, a: Array) -> Array:
+        low, high = np.float32(min(0, a.min(initial=0))), np.float32(max(0, a.max(initial=0)))
+        scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
+        zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+        whole = quantize(a, scale, zero, np.dtype(np.uint8)).astype(np.float64) - float(zero)
+        return (whole @ self.values).astype(np.float32) * (scale * self.scale)
+
+
+@implementation("com.microsoft::DynamicQuantizeLSTM")
+def _dynamic_quantize_lstm(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
+    """LSTM whose W [D, K, 4H] and R [D, H, 4H] are 8-bit; inputs 8 to 11 are their scales and zero points."""
+    weights = []
+    for values, scale, zero in ((inputs[1], *inputs[8:10]), (inputs[2], *inputs[10:12])):
+        matrices = zip(np.asarray(values), np.asarray(scale), np.asarray(zero), strict=True)
+        weights.append([_QuantizedMatrix(v, s, z) for v, s, z in matrices])
+    return _run(inputs, attrs, 4, ["Sigmoid", "Tanh", "Tanh"], _lstm_step, (weights[0], weights[1]))
 
 
 @implementation("GRU")

@@ -15,7 +15,7 @@ from codegen.kernels.conv_core import extent_of
 from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim, ceildiv, substitute
+from tensor_types.dims import Dim, ceildiv
 from tensor_types.dtypes import DType
 
 _RECTANGLES = 25
@@ -25,17 +25,17 @@ _CHAIN = 25
 _L2_BLOCK = 1 << 18
 _PARALLEL = 4
 """Grid indices that are wanted at least."""
-_COLUMNS, _ROWS = 32, 4
+_COLUMNS, _ROWS = 64, 8
 """Output positions of a block along axes that are known at run time only."""
 
 Finish = Callable[[View, tuple[int, ...], tuple[Dim, ...]], None]
 """Takes a result block, the static shape of its tile, and the index of its elements: batch, positions.., channel."""
 
 
-Chain = Callable[[View, list[tuple[tuple[int, ...], View]], Dim, tuple[Dim, ...]], None]
-"""Takes the result block, its (tap, source) pairs, the channel index and the extents; fills the block."""
-Whole = Callable[[View, tuple[int, ...], View, Sequence[Dim], Dim, tuple[int, ...]], None]
-"""Takes the result, its tile's shape, a view with the taps as further axes, the taps' and channel's index, their axes."""
+Chain = Callable[[View, list[tuple[tuple[Dim, ...], View]], Dim, bool], None]
+"""Takes the result block, its (tap, source) pairs and the channel index; True if the block already holds earlier taps."""
+Close = Callable[[View, int], None]
+"""Takes the result block when the given number of taps has gone into it."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def emit_depthwise(
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]."""
 
-    def chain(acc: View, terms: list[tuple[tuple[int, ...], View]], channel: Dim, extents: tuple[Dim, ...]) -> None:
-        held: View | None = None if bias is None else bias.view(channel, shape=extents)
+    def chain(acc: View, terms: list[tuple[tuple[Dim, ...], View]], channel: Dim, resume: bool) -> None:
+        held: View | None = acc if resume else None if bias is None else bias.view(channel, shape=acc.shape)
         for tap, source in terms:
-            weight = w.view(*tap, channel, shape=extents)
+            weight = w.view(*tap, channel, shape=acc.shape)
             if held is None:
                 b.mul(acc, source, weight)
             else:
@@ -77,66 +77,52 @@ def emit_depthwise(
         if not terms:
             b.expands(acc, 0.0) if held is None else b.mov(acc, held)
 
-    def whole(
-        total: View, block: tuple[int, ...], source: View, taps: Sequence[Dim], channel: Dim, axes: tuple[int, ...]
-    ) -> None:
-        extents = source.shape
-        kernel = tuple(int(k) for k in w.shape[:-1])  # type: ignore[arg-type]
-        tile = b.tile("terms", shape.dtype, (*block[:-1], *kernel, block[-1]))
-        term = tile.view(*map(axis, range(len(extents))), shape=extents)
-        b.mul(term, source, w.view(*taps, channel, shape=extents))
-        b.rowsum(total, term, axes=axes)
-        if bias is not None:
-            rank = len(taps)
-            small = View(total.base, tuple(map(axis, range(rank + 1))), (*extents[:rank], extents[-1]))
-            start = substitute(channel, {f"_{len(extents) - 1}": axis(rank)})
-            b.add(small, small, bias.view(start, shape=small.shape))
-
-    emit_windows(b, shape, x, chain, whole, finish, vector_bytes, 0.0)
+    emit_windows(b, shape, x, chain, lambda acc, taps: None, finish, vector_bytes, 0.0)
 
 
 def emit_windows(
-    b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, whole: Whole, finish: Finish, vector_bytes: int,
+    b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish, vector_bytes: int,
     pad: float | int, partial: bool = True,
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle. `pad` is what lies outside; without `partial` windows must be whole."""
     static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
+    classes = [tap_classes(a) for a in shape.axes] if static else []
+    rectangles = 1
+    for c in classes:
+        rectangles *= len(c)
+    direct = static and partial and rectangles <= _RECTANGLES and shape.taps <= _CHAIN
     lanes = max(1, vector_bytes // shape.dtype.bytes)
-    block = _channel_block(shape.channels, lanes, shape.batch)
+    # A direct grid has no other parts than these; a copy is cheaper the longer its rows are.
+    parts = -(-_PARALLEL // max(1, shape.batch if isinstance(shape.batch, int) else 1)) if direct else 1
+    block = _channel_block(shape.channels, lanes, parts)
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
     start: Dim = 0
     count: Dim = shape.channels
     if block < shape.channels:
         start = b.grid("c", ceildiv(shape.channels, block)) * block
         count = extent_of(block, start, shape.channels)
-    work = _Windows(b, shape, x, chain, whole, finish, n, start, count, block, pad)
-    classes = [tap_classes(a) for a in shape.axes] if static else []
-    rectangles = 1
-    for c in classes:
-        rectangles *= len(c)
-    if static and partial and rectangles <= _RECTANGLES and shape.taps <= _CHAIN:
+    work = _Windows(b, shape, x, chain, close, finish, n, start, count, block, pad)
+    if direct:
         work.direct(classes)
     else:
         work.through_copy()
 
 
-def _channel_block(channels: int, lanes: int, batch: Dim) -> int:
-    """Channels that run together: a few vectors, so that the filter stays in L1; a divisor where there is one.
-
-    The grid consists of these blocks, so channels are cut finer than that as long as the cores would lack work.
-    """
-    wanted = -(-_PARALLEL // max(1, batch if isinstance(batch, int) else 1))
-    widths = [v * lanes for v in (8, 4, 3, 2, 1)]
+def _channel_block(channels: int, lanes: int, parts: int) -> int:
+    """Channels that run together: a few vectors, so that the filter stays in L1; a divisor where there is one."""
+    if parts == 1 and channels <= 8 * lanes:
+        return channels
+    widths = [v * lanes for v in (8, 6, 5, 4, 3, 2, 1)]
     dividing = [w for w in widths if w <= channels and channels % w == 0]
-    return next((w for w in dividing if channels // w >= wanted), min(dividing, default=min(channels, 4 * lanes)))
+    return next((w for w in dividing if channels // w >= parts), min(dividing, default=min(channels, 4 * lanes)))
 
 
 class _Windows:
     def __init__(
-        self, b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, whole: Whole, finish: Finish,
+        self, b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
         n: Dim, start: Dim, count: Dim, block: int, pad: float | int,
     ) -> None:  # fmt: skip
-        self.b, self.shape, self.x, self.chain, self.whole, self.finish = b, shape, x, chain, whole, finish
+        self.b, self.shape, self.x, self.chain, self.close, self.finish = b, shape, x, chain, close, finish
         self.n, self.start, self.count, self.block, self.pad = n, start, count, block, pad
         self.tiles = 0
 
@@ -175,7 +161,8 @@ class _Windows:
         tile = b.tile(f"acc{self.tiles}", self.shape.dtype, tile_shape)
         self.tiles += 1
         acc = tile.window((0,) * (rank + 1), extents)
-        self.chain(acc, [(tap, source(tap)) for tap in taps], channel, extents)
+        self.chain(acc, [(tap, source(tap)) for tap in taps], channel, False)
+        self.close(acc, len(taps))
         self.finish(acc, tile_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), channel))
 
     def through_copy(self) -> None:
@@ -207,17 +194,30 @@ class _Windows:
 
             self._chain(runs, extents, list(combinations(*(r[2] for r in runs))), source)
             return
-        kernel = tuple(a.kernel for a in shape.axes)
-        acc_shape = (*(r[3] for r in runs), self.block)
+        self._row_by_row(t, runs)
+
+    def _row_by_row(self, t: Buffer, runs: Sequence[Run]) -> None:
+        """Windows of many taps: loops over output rows and kernel rows, a chain along what is left of the kernel."""
+        b, shape, rank = self.b, self.shape, len(runs)
+        acc_shape = (1, *(r[3] for r in runs[1:]), self.block)
         acc = b.tile("acc", shape.dtype, acc_shape)
-        full = (*(r[1] for r in runs), *kernel, self.count)
-        at = [axis(i) * a.stride + axis(rank + i) * a.dilation for i, a in enumerate(shape.axes)]
-        total = acc.view(*(axis(i) for i in range(rank)), axis(2 * rank), shape=full)
-        places = [axis(rank + i) for i in range(rank)]
-        source_view = t.view(*at, axis(2 * rank), shape=full)
-        self.whole(total, acc_shape, source_view, places, self.start + axis(2 * rank), tuple(range(rank, 2 * rank)))
+        extents = (1, *(r[1] for r in runs[1:]), self.count)
         block = acc.window((0,) * (rank + 1), extents)
-        self.finish(block, acc_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), self.start + axis(rank)))
+        channel = self.start + axis(rank)
+        first = shape.axes[0]
+        inner = list(combinations(*(range(a.kernel) for a in shape.axes[1:])))
+        with b.loop("row", runs[0][1]) as row:
+            self.chain(block, [], channel, False)
+            with b.loop("kernel_row", first.kernel) as k:
+                terms = []
+                for taps in inner:
+                    at = [axis(i + 1) * a.stride + tap * a.dilation for i, (a, tap) in enumerate(zip(shape.axes[1:], taps, strict=True))]
+                    index = (row * first.stride + k * first.dilation, *at, axis(rank))
+                    terms.append(((k, *taps), t.view(*index, shape=extents)))
+                self.chain(block, terms, channel, True)
+            self.close(block, shape.taps)
+            place = (runs[0][0] + row, *(r[0] + axis(i + 1) for i, r in enumerate(runs[1:])))
+            self.finish(block, acc_shape, (self.n, *place, channel))
 
     def _copy_blocks(self) -> list[int]:
         """Output positions of a block: its input stays in a part of L2."""

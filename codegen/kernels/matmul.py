@@ -23,7 +23,7 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
-from tensor_types.dtypes import I32
+from tensor_types.dtypes import BF16, F16, F32, I32
 from tensor_types.formats import Format, Permute, Split, panels
 
 ANCHORS = frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"})
@@ -36,6 +36,9 @@ _ROW_STEP = 12
 _PACK_ROWS = 32
 """From this many rows on, copying a panel of a dynamic right operand costs less than reading it scattered."""
 _PACK_BYTES = 1 << 20
+_WIDEN_ROWS = 12
+"""From this many rows on, halves are converted to f32 once per block, not in each step of the product."""
+_WIDE_BYTES = 1 << 19
 _CHIP_ROWS, _CHIP_COLUMNS = 128, 128
 
 
@@ -153,6 +156,8 @@ class _Lowering:
 
         a = self._left(a_groups, index, rows)
         b = self._right(b_groups, index, j, columns)
+        if self.widen:
+            a, b = self._widened(a, self.rows), self._widened(b, self.columns)
         corrections = self._zero_points(a, b)
         acc = self.paths.accumulator(p.a.dtype, self.block, self.extents)
         self.paths.product(acc, self.block, a, b, p.a.dtype, len(a.shape) - 1)
@@ -186,7 +191,7 @@ class _Lowering:
         if target.explicit_memory:
             self.rows = min(m, _CHIP_ROWS) if isinstance(m, int) else _CHIP_ROWS
             self.columns = min(-(-n // 16) * 16, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
-            self.panels_outside, self.pack = True, False
+            self.panels_outside, self.pack, self.widen = True, False, False
             return
         usual_m = m if isinstance(m, int) else _USUAL_ROWS
         usual_n = n if isinstance(n, int) else _USUAL_ROWS
@@ -207,11 +212,21 @@ class _Lowering:
             parts = -(-_PARALLEL // max(1, blocks)) * -(-m // self.rows)
             rows = -(-m // parts)
             self.rows = min(self.rows, max(2 * _ROW_STEP, -(-rows // _ROW_STEP) * _ROW_STEP))
+        self.widen = p.a.dtype in (F16, BF16) and isinstance(p.k, int) and min(usual_m, self.rows) >= _WIDEN_ROWS
+        if self.widen:
+            self.rows = min(self.rows, max(2 * _ROW_STEP, _WIDE_BYTES // (4 * usual_k) // _ROW_STEP * _ROW_STEP))
         few = 8 if p.trans_b else _PACK_ROWS
         self.pack = (
-            not p.packed and isinstance(p.k, int) and min(usual_m, self.rows) >= few
+            not p.packed and not self.widen and isinstance(p.k, int) and min(usual_m, self.rows) >= few
             and p.k * self.columns * p.b.dtype.bytes <= _PACK_BYTES
         )  # fmt: skip
+
+    def _widened(self, view: View, block: int) -> View:
+        """A block of halves as f32 in L2."""
+        bounds = [size if isinstance(size, int) else block for size in view.shape]
+        wide = self.paths.tile(F32, bounds, "L1").window((0,) * len(bounds), view.shape)
+        self.task.cvt(wide, view)
+        return wide
 
     @property
     def in_quads(self) -> bool:

@@ -34,6 +34,7 @@ class MemoryPaths:
         self.explicit = target.explicit_memory
         self._grid: list[tuple[str, Dim]] = []
         self._tiles = 0
+        self._passing: dict[object, Buffer] = {}
 
     def grid(self, extent: Dim) -> Dim:
         """A parallel dimension; its variable, or 0 when the extent is 1."""
@@ -76,8 +77,8 @@ class MemoryPaths:
         if isinstance(k, int):
             step = min(step, -(-k // 16) * 16)
         rows = _volume(shape[:-1])
-        left = [self.tile(dtype, (*shape[:-1], step), s, 2) for s in ("L1", "L0A")]
-        right = [self.tile(dtype, (step, shape[-1]), s, 2) for s in ("L1", "L0B")]
+        left = [self._staging(dtype, (*shape[:-1], step), s, 2) for s in ("L1", "L0A")]
+        right = [self._staging(dtype, (step, shape[-1]), s, 2) for s in ("L1", "L0B")]
         assert rows > 0
 
         def part(op: str, start: Dim, count: Dim) -> None:
@@ -136,10 +137,17 @@ class MemoryPaths:
     def store_accumulator(self, dst: View, acc: View, shape: Sequence[int], dtype: DType) -> None:
         """Writes an accumulator to global memory as `dtype`, by the path that the target has."""
         if self.explicit and ("L0C", "GM") not in self.target.paths:
-            block = _block(self.tile(dtype, shape), acc.shape)
+            block = _block(self._staging(dtype, shape, "UB", 2), acc.shape)
             self.builder.mov(block, acc)
             acc = block
         self.builder.store(dst, acc)
+
+    def _staging(self, dtype: DType, shape: Sequence[int], scope: str, depth: int) -> Buffer:
+        """A tile that data only passes through: products one after the other share it."""
+        key = (dtype, tuple(shape), scope)
+        if key not in self._passing:
+            self._passing[key] = self.tile(dtype, shape, scope, depth)
+        return self._passing[key]
 
     def _k_block(self, shape: Sequence[int], dtype: DType) -> int:
         """The largest block of k, in powers of two from 16, of which two fit L0A and L0B each."""

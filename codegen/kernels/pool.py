@@ -11,7 +11,7 @@ from codegen.kernels.reduction import lower_reduction
 from codegen.kernels.region_space import body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
-from codegen.tile.ir import View, axis
+from codegen.tile.ir import View
 from graph_opt.ir.core import Node
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
@@ -67,38 +67,35 @@ def lower_pool(node: Node, target: Target) -> list[Record]:
     volume = product(kernel)
     assert isinstance(volume, int)
 
-    def scale(block: View, taps: int) -> None:
-        if average:
-            task.mul(block, block, 1.0 / (volume if include else max(taps, 1)))
+    lowest: float | int = 0.0
+    if not average:
+        lowest = float("-inf") if x.dtype.is_float else -(1 << (x.dtype.bits - 1)) if x.dtype.kind == "int" else 0
+    combine = task.add if average else task.max
 
-    def chain(acc: View, terms: list[tuple[tuple[int, ...], View]], channel: Dim, extents: tuple[Dim, ...]) -> None:
-        combine = task.add if average else task.max
-        if len(terms) < 2:
-            task.mov(acc, terms[0][1]) if terms else task.expands(acc, 0.0)
-        for i, (_, view) in enumerate(terms[1:]):
-            combine(acc, terms[0][1] if i == 0 else acc, view)
-        scale(acc, len(terms))
+    def chain(acc: View, terms: list[tuple[tuple[Dim, ...], View]], channel: Dim, resume: bool) -> None:
+        if not terms:
+            task.expands(acc, lowest)
+        held = acc if resume else None
+        for _, view in terms:
+            if held is not None:
+                combine(acc, held, view)
+            elif len(terms) == 1:
+                task.mov(acc, view)
+            held = view if held is None else acc
 
-    def whole(
-        total: View, block: tuple[int, ...], view: View, taps: Sequence[Dim], channel: Dim, reduced: tuple[int, ...]
-    ) -> None:
+    def close(acc: View, taps: int) -> None:
         if average:
-            task.rowsum(total, view, axes=reduced)
-            rank = len(taps)
-            small = View(total.base, tuple(axis(k) for k in range(rank + 1)), (*view.shape[:rank], view.shape[-1]))
-            scale(small, volume)
-        else:
-            task.rowmax(total, view, axes=reduced, nan=1)
+            task.mul(acc, acc, 1.0 / (volume if include else max(taps, 1)))
 
     def finish(block: View, sizes: tuple[int, ...], index: tuple[Dim, ...]) -> None:
         task.store(target_buffer.view(*index, shape=block.shape), block)
 
-    lowest: float | int = 0.0
-    if not average:
-        lowest = float("-inf") if x.dtype.is_float else -(1 << (x.dtype.bits - 1)) if x.dtype.kind == "int" else 0
     if average and padded and not include and pooled.taps > 25:
         raise NotLowerable("AveragePool of a large padded window")
-    emit_windows(task, pooled, source_buffer, chain, whole, finish, target.vector_bytes, lowest, partial=not (average and include))
+    emit_windows(
+        task, pooled, source_buffer, chain, close, finish, target.vector_bytes, lowest,
+        partial=not (average and include),
+    )  # fmt: skip
     return [task.record(work=product(task.extent(d) for d in result) * volume)]
 
 

@@ -44,7 +44,7 @@ def captured_values(node: Node) -> list[Value]:
 
 
 class Rewriter:
-    """Changes one graph and keeps its invariants."""
+    """Changes one graph and keeps its invariants. While it is in use, nothing else may change origins or names."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -229,15 +229,22 @@ class Rewriter:
         outside reads. Outputs keep their identity and name; source tensors inside become 'interior' to the first
         output. `body.origins` keeps their exact state, so that `inline` undoes this.
         """
-        members: dict[Node, None] = {}
-        for node in nodes:
-            members.update(dict.fromkeys(self.inline(node) if node.op == "Fused" else [node]))
-        before, after, ordered = self._split_around(members)
-        made = dict.fromkeys(v for n in ordered for v in n.outputs)
+        members = dict.fromkeys(nodes)
         public = set(self.graph.outputs)
-        outputs = [v for n in ordered for v in n.outputs if v in public or any(u not in members for u, _ in v.uses)]
-        if not outputs:
+
+        def seen_outside() -> list[Value]:
+            made = [v for n in ordered for v in n.outputs]
+            return [v for v in made if v in public or any(u not in members for u, _ in v.uses)]
+
+        before, after, ordered = self._split_around(members)
+        if not seen_outside():
             raise ValueError("nothing outside the set uses its values")
+        if any(n.op == "Fused" for n in members):
+            flat = [[n] if n.op != "Fused" else self.inline(n) for n in members]
+            members = dict.fromkeys(n for part in flat for n in part)
+            before, after, ordered = self._split_around(members)
+        outputs = seen_outside()
+        made = dict.fromkeys(v for n in ordered for v in n.outputs)
         body = Graph(family, dims=self.graph.dims)
         inner: dict[Value, Value] = {}
         inputs: list[Value] = []

@@ -86,15 +86,15 @@ def _own(graph: Graph, value: Value) -> None:
 
 
 def _verify_uses(graph: Graph, uses: Counter[tuple[int, int, int]]) -> None:
+    totals = Counter(value for value, _, _ in uses)
     for value in graph.values.values():
         listed = Counter((id(value), id(node), index) for node, index in value.uses)
         for key, count in listed.items():
             if uses[key] != 1 or count != 1:
                 user = next(n for n, _ in value.uses if id(n) == key[1])
                 raise InvalidGraph(f"%{value.name} lists a use by {user}, input {key[2]}, that is not there")
-        actual = sum(1 for key in uses if key[0] == id(value))
-        if actual != len(listed):
-            raise InvalidGraph(f"%{value.name} has {actual} uses but lists {len(listed)}")
+        if totals[id(value)] != len(listed):
+            raise InvalidGraph(f"%{value.name} has {totals[id(value)]} uses but lists {len(listed)}")
     for node in graph.nodes:
         for body in node.subgraphs.values():
             _verify_uses(body, uses)

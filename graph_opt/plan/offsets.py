@@ -2,7 +2,8 @@
 
 Sizes may be dim expressions. Groups whose sizes are multiples of one expression are placed together, as integers in
 units of it: `768*4*batch*sequence` and `3072*4*batch*sequence` share one block of `batch*sequence` units. A model
-without named dims has one block, of unit 1.
+without named dims has one block, of unit 1. Where integers of a block are no multiples of 64, the unit is rounded up
+so that every offset is one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from tensor_types.dims import Dim, Expr
+from tensor_types.dims import Dim, Expr, ceildiv
 
 ALIGNMENT = 64
 
@@ -49,12 +50,14 @@ def assign_offsets(intervals: Sequence[Interval]) -> tuple[list[Placed], Dim]:
     factors: list[int] = []
     for number, interval in enumerate(intervals):
         factor, unit = split_unit(interval.bytes)
-        factors.append(-(-factor // ALIGNMENT) * ALIGNMENT)
+        factors.append(-(-factor // ALIGNMENT) * ALIGNMENT if unit == 1 else factor)
         units.setdefault(unit, []).append(number)
     placed: dict[int, Placed] = {}
     base: Dim = 0
     for block, unit in enumerate(sorted(units, key=lambda u: (isinstance(u, Expr), str(u)))):
         members = units[unit]
+        step = ALIGNMENT // gcd(ALIGNMENT, *(factors[n] for n in members))
+        unit = ceildiv(unit, step) * step
         starts = _best_fit([(factors[n], intervals[n].first, intervals[n].last) for n in members])
         for number, start in zip(members, starts, strict=True):
             placed[number] = Placed(block, start, start + factors[number], base + unit * start)

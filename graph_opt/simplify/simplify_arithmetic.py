@@ -18,7 +18,6 @@ import numpy as np
 
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.remove_identities import uniform
 from tensor_types.dtypes import DType
 
 
@@ -41,6 +40,15 @@ class SimplifyArithmetic:
         if changed:
             rewriter.erase_dead()
         return changed
+
+
+def uniform(value: Value | None) -> float | int | None:
+    """The number that every element of a constant has."""
+    if value is None or value.data is None or not value.data.size:
+        return None
+    first = value.data.reshape(-1)[0]
+    same = bool((value.data == first).all())
+    return first.item() if same and value.dtype.kind in ("float", "int", "uint") else None
 
 
 def _divide(rewriter: Rewriter, node: Node) -> Value | None:

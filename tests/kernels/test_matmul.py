@@ -98,9 +98,10 @@ def test_run_time_attention_products(s: int, t: int) -> None:
     check(Case("matmul", [matmul()], arrays, ["y"], [], symbolic, dims={"s": s, "t": t}), lower_matmul, atol=1e-5)
 
 
+@pytest.mark.parametrize("m", [1, 9, 61])
 @pytest.mark.parametrize("dtype,atol", [(np.float64, 1e-12), (np.float16, 2e-2)])
-def test_other_floats(dtype: type, atol: float) -> None:
-    case = Case("matmul", [matmul()], {"a": normal(9, 40, dtype=dtype), "b": normal(40, 72, dtype=dtype)}, ["y"], ["b"])
+def test_other_floats(m: int, dtype: type, atol: float) -> None:
+    case = Case("matmul", [matmul()], {"a": normal(m, 40, dtype=dtype), "b": normal(40, 72, dtype=dtype)}, ["y"], ["b"])
     check(case, lower_matmul, rtol=2e-3 if dtype == np.float16 else 1e-12, atol=atol)
 
 

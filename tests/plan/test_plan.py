@@ -104,6 +104,16 @@ def test_symbolic_sizes_of_one_unit_share_bytes() -> None:
         check_plan(planned, {"n": size})
 
 
+def test_symbolic_sizes_that_are_no_multiples_of_64_are_hardly_padded() -> None:
+    n = dim("n")
+    values = (f32("x", n, kind="input"), f32("a", n, 3), f32("b", n, 5), f32("y", n))
+    records = [kernel(f"n{i}", [r], w) for i, (r, w) in enumerate(["xa", "ab", "by"])]
+    planned = plan(PlanInput(values, tuple(records), ("x",), ("y",), {"n": (1, None)}))
+    for size in (1, 3, 16, 1000):
+        check_plan(planned, {"n": size})
+        assert evaluate(planned.arena, {"n": size}) <= (3 + 5) * 4 * (size + 15)
+
+
 def test_equal_programs_and_constant_forms_are_kept_once() -> None:
     packing = panels(16)
     values = (f32("x", 4, kind="input"), f32("w", 4, 4, kind="constant"), f32("a", 4), f32("b", 4), f32("y", 4))

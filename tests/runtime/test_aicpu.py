@@ -34,7 +34,8 @@ def reference(op: str, inputs: list[Any], attrs: dict[str, Any], n_outputs: int,
     names = ["" if a is None else f"i{n}" for n, a in enumerate(inputs)]
     outputs = [f"o{n}" for n in range(n_outputs)]
     attrs = {k: onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for k, v in attrs.items()}
-    node = helper.make_node(op, names, outputs, **attrs)
+    domain, _, plain = op.rpartition("::")
+    node = helper.make_node(plain, names, outputs, domain=domain, **attrs)
     graph = helper.make_graph(
         [node],
         "g",
@@ -45,7 +46,8 @@ def reference(op: str, inputs: list[Any], attrs: dict[str, Any], n_outputs: int,
         ],
         [helper.make_empty_tensor_value_info(o) for o in outputs],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -194,6 +196,31 @@ RECURRENT: list[Case] = [
     recurrent("GRU", 3, {}), recurrent("GRU", 3, {"linear_before_reset": 1, "direction": "bidirectional"}, lengths=True),
     recurrent("RNN", 1, {"activations": ["Relu"]}), recurrent("RNN", 1, {"direction": "reverse"}, lengths=True),
 ]  # fmt: skip
+ROIS = np.array([[0.5, 1, 6, 7], [2, 0, 3, 2.5]], np.float32)
+GRID = f(2, 3, 5, 2, low=-1.3, high=1.3)
+BOXES = np.concatenate([f(2, 9, 2, low=0, high=5), f(2, 9, 2, low=5, high=9)], -1)
+SAMPLING: list[Case] = [
+    *(("RoiAlign", [IMAGE, ROIS, ints(1, 0)], {"output_height": 3, "output_width": 2, "sampling_ratio": 2, **a}) for a in (
+        {}, {"mode": "max"}, {"coordinate_transformation_mode": "output_half_pixel", "spatial_scale": 0.5})),
+    *(("GridSample", [IMAGE, GRID], {"mode": m, "padding_mode": p, "align_corners": c})
+      for m in ("linear", "nearest", "cubic") for p in ("zeros", "border", "reflection") for c in (0, 1)),
+    ("AffineGrid", [f(2, 2, 3), ints(2, 3, 4, 5)], {"align_corners": 1}), ("AffineGrid", [f(2, 3, 4), ints(2, 3, 4, 5, 6)], {}),
+    ("CenterCropPad", [X, ints(5, 2)], {"axes": [0, 2]}),
+    ("NonMaxSuppression", [BOXES, f(2, 3, 9, low=0, high=1), ints(4), np.float32([0.5]), np.float32([0.2])], {}),
+    ("NonMaxSuppression", [BOXES, f(2, 3, 9, low=0, high=1), ints(9), np.float32([0.1])], {"center_point_box": 1}),
+    ("DFT", [f(2, 10, 1), None, np.int64(1)], {}), ("DFT", [f(2, 10, 2), np.int64(8), np.int64(1)], {"inverse": 1}),
+    ("DFT", [f(2, 10, 1), None, np.int64(-2)], {"onesided": 1}),
+    ("STFT", [f(2, 30, 1), np.int64(4), f(8), np.int64(8)], {}), ("STFT", [f(1, 30, 1), np.int64(5), None, np.int64(10)], {"onesided": 0}),
+    ("HannWindow", [np.int64(9)], {}), ("HammingWindow", [np.int64(8)], {"periodic": 0}), ("BlackmanWindow", [np.int64(7)], {}),
+    ("MelWeightMatrix", [np.int64(8), np.int64(64), np.int64(8000), np.float32(20), np.float32(4000)], {}),
+]  # fmt: skip
+W8, R8 = draw(-127, 127, 2, 5, 24, kind=np.int8), draw(-127, 127, 2, 6, 24, kind=np.int8)
+QUANTISED_LSTM: Case = (
+    "com.microsoft::DynamicQuantizeLSTM",
+    [f(4, 1, 5), W8, R8, f(2, 48), None, f(2, 1, 6), f(2, 1, 6), None,
+     np.float32([0.005, 0.004]), np.zeros(2, np.int8), np.float32([0.003, 0.005]), np.zeros(2, np.int8)],
+    {"hidden_size": 6, "direction": "bidirectional"},
+)  # fmt: skip
 STRINGS: list[Case] = [
     ("StringConcat", [np.array(["a", "b"], object), np.array(["c"], object)], {}),
     ("RegexFullMatch", [np.array(["ab1", "b"], object)], {"pattern": r"[a-z]+\d"}),
@@ -201,13 +228,13 @@ STRINGS: list[Case] = [
 SEVERAL: list[tuple[Case, int]] = [
     (("TopK", [draw(0, 5, 3, 7).astype(np.float32), ints(4)], {}), 2), (("TopK", [X, ints(2)], {"axis": 1, "largest": 0}), 2),
     (("Split", [X, ints(1, 3)], {"axis": 1}), 2), (("Split", [X], {"axis": 2, "num_outputs": 3}), 3),
-    (("DynamicQuantizeLinear", [X], {}), 3), (("DynamicQuantizeLinear", [np.abs(X)], {}), 3),
+    (QUANTISED_LSTM, 3), (("DynamicQuantizeLinear", [X], {}), 3), (("DynamicQuantizeLinear", [np.abs(X)], {}), 3),
     (("Unique", [ints(3, 1, 3, 2, 1)], {}), 4), (("Unique", [ints(3, 1, 3, 2, 1)], {"sorted": 0}), 4),
     (("Unique", [draw(0, 2, 5, 2)], {"axis": 0}), 4), (("StringSplit", [np.array(["a b", "c"], object)], {}), 2),
     (("MaxPool", [IMAGE], {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}), 2),
     *((case, 3 if case[0] == "LSTM" else 2) for case in RECURRENT),
 ]  # fmt: skip
-SINGLE = [*UNARY, *ELEMENTWISE, *SHAPES, *REDUCTIONS, *PRODUCTS, *QUANTISED, *RESIZE, *STRINGS]
+SINGLE = [*UNARY, *ELEMENTWISE, *SHAPES, *REDUCTIONS, *PRODUCTS, *QUANTISED, *RESIZE, *SAMPLING, *STRINGS]
 CASES = [(*case, 1) for case in SINGLE] + [(*case, n) for case, n in SEVERAL]
 
 

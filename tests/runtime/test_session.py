@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import subprocess
 import sys
 import threading
@@ -13,6 +14,9 @@ import pytest
 from packages import BLOCK, elementwise, gather, host, kernel, write
 
 from acl_runtime import InferSession
+from acl_runtime.om.trust import record_trusted
+from codegen.llvm.compile import compile_program
+from codegen.llvm.detect import detect_host_class
 from graph_opt.plan import AliasRecord, KernelRecord, Scheduled, TaskOperand, ValueInfo
 from tensor_types.dims import dim
 from tensor_types.dtypes import BOOL, F32, I64, STR
@@ -99,6 +103,11 @@ def test_description(model: Path) -> None:
     (x,), (y,) = session.get_inputs(), session.get_outputs()
     assert (x.name, x.shape, x.dtype) == ("x", ("n", 3), np.float32)
     assert (y.name, y.shape, y.dtype) == ("y", ("n", 3), np.float32)
+    assert session.dims == {"n": (1, 1000)}
+    assert session.output_shapes([(7, 3)]) == [(7, 3)]
+    assert session.arena_bytes([(64, 3)]) == 64 * 3 * 4
+    with pytest.raises(OpenAtcError, match="axis 1"):
+        session.output_shapes([(7, 4)])
 
 
 @pytest.mark.parametrize(
@@ -176,6 +185,22 @@ def test_code_comes_from_the_cache_the_second_time(tmp_path: Path) -> None:
         assert session.compiled_at_run == compiled
         del session
         gc.collect()
+
+
+def test_only_trusted_objects_of_a_package_are_loaded(tmp_path: Path) -> None:
+    """A stranger's object is made again from the text; one that this machine trusts is used as it is."""
+    host_class = detect_host_class()
+    for number, trusted in enumerate((False, True)):
+        text = elementwise(["neg"] * (number + 4))
+        code = compile_program(text.encode(), host_class)
+        if trusted:
+            record_trusted(hashlib.sha256(code).hexdigest())
+        path = tmp_path / f"{number}.om"
+        values, records = [f32("x", N, kind="input"), f32("y", N)], [kernel(text, ["x"], "y", N)]
+        write(path, values, records, ["x"], ["y"], dims={"n": (1, None)}, objects=[code if trusted else b"no object"])
+        session = InferSession(0, path)
+        assert session.compiled_at_run == (0 if trusted else 1)
+        np.testing.assert_array_equal(session.infer([np.ones(3, np.float32)])[0], np.full(3, (-1.0) ** (number + 4)))
 
 
 def test_sessions_of_one_file_share_the_model(model: Path) -> None:

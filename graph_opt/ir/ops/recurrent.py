@@ -12,6 +12,8 @@ def _recurrent(ctx: Inference) -> None:
     batch_first = bool(ctx.attr("layout"))
     size = ctx.attr("hidden_size")
     hidden: Dim = int(size) if size is not None else ctx.fresh(axis=3) if weight is None else weight[2]
+    if shape is not None and len(shape) != 3:
+        raise ctx.error(f"X has rank {len(shape)}, not 3")
     directions = 2 if ctx.attr("direction") == "bidirectional" else 1
     if shape is None:
         initial = ctx.shape(5) if ctx.has(5) else None

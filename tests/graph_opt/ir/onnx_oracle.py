@@ -21,7 +21,8 @@ OPSET = 23
 def run(op: str, inputs: Sequence[np.ndarray | None], attrs: Mapping[str, Any], outputs: int) -> list[np.ndarray]:
     """What onnxruntime computes."""
     names = ["" if a is None else f"i{k}" for k, a in enumerate(inputs)]
-    node = helper.make_node(op, names, [f"o{k}" for k in range(outputs)], **attrs)
+    domain, _, name = op.rpartition("::")
+    node = helper.make_node(name, names, [f"o{k}" for k in range(outputs)], domain=domain, **attrs)
     declared = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in zip(names, inputs, strict=True)
@@ -29,7 +30,8 @@ def run(op: str, inputs: Sequence[np.ndarray | None], attrs: Mapping[str, Any], 
     ]
     results = [onnx.ValueInfoProto(name=f"o{k}") for k in range(outputs)]
     graph = helper.make_graph([node], "g", declared, results)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -94,6 +94,8 @@ def test_squeeze_and_unsqueeze(shape: tuple[int, ...], data: st.DataObject) -> N
     ones = tuple(1 if i in {a % rank for a in axes} else d for i, d in enumerate(shape))
     check("Squeeze", [f32(ones), i64(axes)], constants={1})
     check("Squeeze", [f32(ones)], symbolic=False)
+    total = rank + len(axes)
+    assume(len({a % total for a in axes}) == len(axes))
     check("Unsqueeze", [f32(shape), i64(axes)], constants={1})
 
 
@@ -318,3 +320,44 @@ def test_further_movement() -> None:
     check("Det", [f32((2, 3, 3))])
     check("EyeLike", [f32((2, 3))])
     check("HannWindow", [i64(9)], constants={0})
+
+
+MS = "com.microsoft::"
+
+
+def test_operators_of_the_quantizer_and_optimizer() -> None:
+    scale, zero = np.array(0.1, np.float32), np.array(0, np.uint8)
+    u8 = np.zeros((2, 3), np.uint8)
+    check(MS + "FusedMatMul", [f32((4, 2, 3)), f32((4, 5, 3))], {"transB": 1, "alpha": 0.5})
+    check(MS + "FusedMatMul", [f32((3, 2)), f32((3, 4))], {"transA": 1})
+    check(MS + "FusedMatMul", [f32((2, 4, 3)), f32((4, 3, 5))], {"transBatchA": 1})
+    check(MS + "QLinearAdd", [u8, scale, zero, u8[:1], scale, zero, scale, zero])
+    check(MS + "QLinearSigmoid", [u8, scale, zero, scale, zero])
+    check(MS + "QLinearConcat", [scale, zero, u8, scale, zero, u8, scale, zero], {"axis": 1})
+    check(MS + "SkipLayerNormalization", [f32((2, 3, 4)), f32((2, 3, 4)), f32((4,))])
+    check(MS + "QuickGelu", [f32((2, 3))])
+    check(MS + "BiasGelu", [f32((2, 3)), f32((3,))])
+    check(MS + "DynamicQuantizeMatMul", [f32((2, 3)), np.zeros((3, 4), np.uint8), scale, zero])
+    lstm = [
+        f32((5, 2, 3)),
+        np.zeros((2, 3, 16), np.uint8),
+        np.zeros((2, 4, 16), np.uint8),
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
+    per_direction = [np.ones(2, np.float32), np.zeros(2, np.uint8)] * 2
+    check(
+        MS + "DynamicQuantizeLSTM", lstm + per_direction, {"hidden_size": 4, "direction": "bidirectional"}, outputs=3,
+        constants={1, 2, 8, 9, 10, 11},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+def test_resize_with_axes_and_policies(policy: str) -> None:
+    attrs = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
+    for size in ([7, 9], [20, 6], [5, 5]):
+        check("Resize", [f32((1, 2, 8, 6)), None, None, i64(size)], attrs, constants={3}, symbolic=False)
+    check("Resize", [f32((1, 2, 8, 6)), None, np.array([1.3, 0.7], np.float32)], attrs, constants={2}, symbolic=False)

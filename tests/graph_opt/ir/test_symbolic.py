@@ -127,3 +127,29 @@ def test_an_unknown_operator_has_unknown_ranks() -> None:
     graph = parse("graph g(%a: f32[2]) -> (%y) {\n %y: f32[7] = Custom::Op(%a)\n}")
     infer_graph(graph)
     assert graph.outputs[0].shape is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected", "dims"),
+    [
+        ("%y = NonZero(%x)", "i64[2, u0]", {"u0": (0, 12)}),
+        ("%y = NonZero(%s)", "i64[2, u0]", {"u0": (0, None)}),
+        ("%y = Compress(%x, %c) {axis=1}", "f32[3, u0]", {"u0": (0, 4)}),
+        ("%y = Compress(%x, %c)", "f32[u0]", {"u0": (0, 12)}),
+        ("%y = Unique(%x)", "f32[u0]", {"u0": (0, 12)}),
+        ("%y = Reshape(%x, %t)", "f32[u0, u1, u2]", {"u0": (0, None), "u1": (0, None), "u2": (0, None)}),
+        ("%y = Slice(%x, %p, %p)", "f32[u0, 4]", {"u0": (0, 3)}),
+        ("%y = NonMaxSuppression(%b, %q, %m)", "i64[u0, 3]", {"u0": (0, 10)}),
+    ],
+)
+def test_what_only_the_data_decides_gets_a_fresh_dim(statement: str, expected: str, dims: dict[str, object]) -> None:
+    graph = parse(f"""graph g(%x: f32[3, 4], %s: f32[n, 4], %c: bool[4], %t: i64[3], %p: i64[1],
+      %b: f32[1, 7, 4], %q: f32[1, 2, 7]) -> (%y) {{
+      const %m: i64[1] = splat 5
+      {statement}
+    }}""")
+    assert str(graph.outputs[0]) == f"%y: {expected}"
+    assert graph.dims == dims
+    infer_graph(graph)
+    assert str(graph.outputs[0]) == f"%y: {expected}"
+    assert graph.dims == dims

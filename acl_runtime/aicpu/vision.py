@@ -1,0 +1,178 @@
+"""Detection and sampling: NonMaxSuppression, RoiAlign, GridSample, AffineGrid, CenterCropPad."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from acl_runtime.aicpu.elementwise import widened
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.shape_ops import integers
+
+
+@implementation("NonMaxSuppression")
+def _non_max_suppression(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    boxes, scores = np.asarray(inputs[0], np.float32), np.asarray(inputs[1], np.float32)
+    limit, overlap, least = (get(inputs, i) for i in (2, 3, 4))
+    most = 0 if limit is None else int(np.asarray(limit).reshape(-1)[0])
+    threshold = 0.0 if overlap is None else float(np.asarray(overlap).reshape(-1)[0])
+    if attrs.get("center_point_box", 0):
+        x, y, w, h = np.moveaxis(boxes, -1, 0)
+        low, high = np.stack([x - w / 2, y - h / 2], -1), np.stack([x + w / 2, y + h / 2], -1)
+    else:
+        low, high = np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])
+    area = np.prod(high - low, axis=-1)
+    found: list[tuple[int, int, int]] = []
+    for batch, kind in np.ndindex(*scores.shape[:2]):
+        row = scores[batch, kind]
+        order = np.argsort(-row, kind="stable")
+        if least is not None:
+            order = order[row[order] > float(np.asarray(least).reshape(-1)[0])]
+        kept = 0
+        while len(order) and kept < most:
+            best, order = order[0], order[1:]
+            found.append((batch, kind, int(best)))
+            kept += 1
+            sides = np.minimum(high[batch, best], high[batch, order]) - np.maximum(low[batch, best], low[batch, order])
+            common = np.prod(np.maximum(sides, 0), axis=-1)
+            union = area[batch, best] + area[batch, order] - common
+            order = order[~((common > threshold * union) & (union > 0) & (common > 0))]
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _bilinear(image: Array, y: Array, x: Array) -> Array:
+    """image [C, H, W] at in-range positions y, x of any shape: [C, ...]."""
+    height, width = image.shape[1:]
+    y0, x0 = np.minimum(np.floor(y).astype(int), height - 1), np.minimum(np.floor(x).astype(int), width - 1)
+    y1, x1 = np.minimum(y0 + 1, height - 1), np.minimum(x0 + 1, width - 1)
+    fy, fx = y - y0, x - x0
+    top = image[:, y0, x0] * (1 - fx) + image[:, y0, x1] * fx
+    return top * (1 - fy) + (image[:, y1, x0] * (1 - fx) + image[:, y1, x1] * fx) * fy
+
+
+@implementation("RoiAlign")
+def _roi_align(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    images, rois, batches = np.asarray(inputs[0]), np.asarray(inputs[1], np.float64), integers(inputs[2])
+    rows, columns = attrs.get("output_height", 1), attrs.get("output_width", 1)
+    ratio, scale = attrs.get("sampling_ratio", 0), attrs.get("spatial_scale", 1.0)
+    half = attrs.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    height, width = images.shape[2:]
+    result = np.zeros((len(batches), images.shape[1], rows, columns), images.dtype)
+    for n, batch in enumerate(batches):
+        x1, y1, x2, y2 = rois[n] * scale - (0.5 if half else 0.0)
+        w, h = (x2 - x1, y2 - y1) if half else (max(x2 - x1, 1.0), max(y2 - y1, 1.0))
+        sy, sx = (ratio or max(int(np.ceil(h / rows)), 1)), (ratio or max(int(np.ceil(w / columns)), 1))
+        y = y1 + (np.arange(rows * sy) + 0.5) * h / (rows * sy)
+        x = x1 + (np.arange(columns * sx) + 0.5) * w / (columns * sx)
+        yy, xx = np.meshgrid(y, x, indexing="ij")
+        inside = (yy >= -1) & (yy <= height) & (xx >= -1) & (xx <= width)
+        yy, xx = np.clip(yy, 0, height - 1), np.clip(xx, 0, width - 1)
+        image = widened(images[batch])
+        if attrs.get("mode", "avg") == "max":
+            y0, x0 = np.floor(yy).astype(int), np.floor(xx).astype(int)
+            y3, x3 = np.minimum(y0 + 1, height - 1), np.minimum(x0 + 1, width - 1)
+            fy, fx = yy - y0, xx - x0
+            corners = [
+                image[:, y0, x0] * ((1 - fy) * (1 - fx)),
+                image[:, y0, x3] * ((1 - fy) * fx),
+                image[:, y3, x0] * (fy * (1 - fx)),
+                image[:, y3, x3] * (fy * fx),
+            ]
+            samples = np.where(inside, np.max(corners, axis=0), 0)
+            result[n] = samples.reshape(-1, rows, sy, columns, sx).max(axis=(2, 4))
+        else:
+            samples = np.where(inside, _bilinear(image, yy, xx), 0)
+            result[n] = samples.reshape(-1, rows, sy, columns, sx).mean(axis=(2, 4))
+    return result
+
+
+def _reflect(x: Array, low: float, high: float) -> Array:
+    span = high - low
+    if span <= 0:
+        return np.zeros_like(x)
+    x = np.mod(x - low, 2 * span)
+    return low + np.where(x > span, 2 * span - x, x)
+
+
+def _cubic_weights(t: Array) -> Array:
+    a = -0.75
+    d = np.stack([1 + t, t, 1 - t, 2 - t])
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, far)
+
+
+@implementation("GridSample")
+def _grid_sample(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    images, grid = np.asarray(inputs[0]), np.asarray(inputs[1], np.float64)
+    mode, border, corners = (
+        attrs.get("mode", "linear"),
+        attrs.get("padding_mode", "zeros"),
+        attrs.get("align_corners", 0),
+    )
+    sizes = images.shape[2:]
+    rank = len(sizes)
+    result = np.zeros((*images.shape[:2], *grid.shape[1:-1]), np.float64)
+
+    def pixel(value: Array, size: int) -> Array:
+        return (value + 1) / 2 * (size - 1) if corners else ((value + 1) * size - 1) / 2
+
+    def folded(value: Array, size: int) -> Array:
+        if border == "border":
+            return np.clip(value, 0, size - 1)
+        if border == "reflection":
+            reflected = _reflect(value, 0, size - 1) if corners else _reflect(value, -0.5, size - 0.5)
+            return np.clip(reflected, 0, size - 1)
+        return value
+
+    for n in range(images.shape[0]):
+        where = [pixel(grid[n, ..., rank - 1 - axis], sizes[axis]) for axis in range(rank)]
+        taps: list[list[tuple[Array, Array]]] = []
+        for axis in range(rank):
+            at = where[axis] if mode in ("cubic", "bicubic") else folded(where[axis], sizes[axis])
+            if mode == "nearest":
+                taps.append([(np.rint(at), np.ones_like(at))])
+                continue
+            base = np.floor(at)
+            if mode in ("cubic", "bicubic"):
+                weights = _cubic_weights(at - base)
+                taps.append([(base + k - 1, weights[k]) for k in range(4)])
+            else:
+                taps.append([(base, 1 - (at - base)), (base + 1, at - base)])
+        for choice in np.ndindex(*(len(t) for t in taps)):
+            weight, index = np.ones(grid.shape[1:-1]), []
+            for axis, k in enumerate(choice):
+                position, factor = taps[axis][k]
+                position = folded(position, sizes[axis]) if mode in ("cubic", "bicubic") else position
+                inside = (position >= 0) & (position <= sizes[axis] - 1)
+                weight = weight * np.where(inside, factor, 0)
+                index.append(np.clip(position, 0, sizes[axis] - 1).astype(int))
+            result[n] += widened(images[n])[(slice(None), *index)] * weight
+    return result.astype(images.dtype)
+
+
+@implementation("AffineGrid")
+def _affine_grid(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    theta, size = np.asarray(inputs[0]), integers(inputs[1])
+    sizes = size[2:]
+    if attrs.get("align_corners", 0):
+        steps = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in sizes]
+    else:
+        steps = [(2 * np.arange(n) + 1) / n - 1 for n in sizes]
+    mesh = np.meshgrid(*steps, indexing="ij")
+    points = np.stack([*reversed(mesh), np.ones_like(mesh[0])], axis=-1)
+    return np.einsum("...k,nik->n...i", points, theta.astype(np.float64)).astype(theta.dtype)
+
+
+@implementation("CenterCropPad")
+def _center_crop_pad(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    array, shape = np.asarray(inputs[0]), integers(inputs[1])
+    for axis, wanted in zip(attrs.get("axes") or range(array.ndim), shape, strict=True):
+        size = array.shape[axis]
+        if wanted < size:
+            start = (size - wanted) // 2
+            array = np.take(array, np.arange(start, start + wanted), axis)
+        elif wanted > size:
+            before = (wanted - size) // 2
+            widths = [(0, 0)] * array.ndim
+            widths[axis % array.ndim] = (before, wanted - size - before)
+            array = np.pad(array, widths)
+    return array
