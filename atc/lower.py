@@ -43,6 +43,8 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
             assert source is not None
             lowered.add(AliasRecord(node.output.name, source.name, node.name), node)
             continue
+        if node.op == "IfMerge" and _add_merge(lowered, node, target):
+            continue
         records = lower_node(node, target) if node.op == "Fused" else None
         if records is not None:
             for record in records:
@@ -52,6 +54,35 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
         for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
             _add_host(lowered, inner, "no kernel for it" if node.op != "Fused" else "no kernel for this form")
     return lowered
+
+
+def _add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
+    """The results of two branches meet: the one that ran is copied. False if their shapes differ."""
+    condition, *branches = node.inputs
+    result = node.output
+    assert condition is not None
+    for expected, branch in zip((1, 0), branches, strict=True):
+        if branch is None or branch.shape != result.shape or branch.is_constant:
+            return False
+        copy = _copy_node(branch, result, node.name)
+        records = lower_node(copy, target)
+        if records is None:
+            return False
+        guards = (*(node.attrs.get("guards") or ()), f"{condition.name}={expected}")  # type: ignore[misc]
+        copy.attrs["guards"] = guards  # type: ignore[assignment]
+        for record in records:
+            lowered.add(record, copy)
+    return True
+
+
+def _copy_node(source: Value, result: Value, name: str) -> Node:
+    """A Fused node, in no graph, that copies one value into another."""
+    body = Graph("movement")
+    inner = body.add_value(source.name, source.dtype, source.shape, format=source.format)
+    copied = body.add_value(result.name, result.dtype, result.shape, format=result.format)
+    body.inputs, body.outputs = [inner], [copied]
+    body.add_node("Relayout", [inner], [copied], name=name)
+    return Node("Fused", name, [source], [result], {"family": "movement"}, {"body": body})
 
 
 def _surface_constants(graph: Graph, node: Node, record: Record) -> None:

@@ -1,7 +1,7 @@
-"""The reader: ONNX files of any opset become the graph IR, one meaning per operator.
+"""The ONNX reader: files of any opset become the graph IR, one meaning per operator.
 
-Takes a path (external data is memory-mapped) and shapes wished for inputs; gives a `Graph` with the origin of every
-source tensor. Knows `graph_opt.ir` and onnx; knows no pass, no kernel, no package and no runtime.
+Takes a path and dims wished for inputs (weights stay memory-mapped); gives a `Graph` with types inferred and the
+origin of every source tensor, or one error with its place. Knows ONNX and `graph_opt.ir`; no kernel, no runtime.
 """
 
 from frontend.read_model import read_model

@@ -13,36 +13,36 @@ from graph_opt.ir.core import AttrValue
 _A = onnx.AttributeProto
 
 
-def attribute_values(node: onnx.NodeProto, folder: Path) -> tuple[dict[str, AttrValue], dict[str, onnx.GraphProto]]:
+def attribute_values(node: onnx.NodeProto, source: Path) -> tuple[dict[str, AttrValue], dict[str, onnx.GraphProto]]:
     """Attributes by name, and subgraphs by name. Types (of Optional) are left out."""
     values: dict[str, AttrValue] = {}
     graphs: dict[str, onnx.GraphProto] = {}
     for item in node.attribute:
         if item.type == _A.GRAPH:
             graphs[item.name] = item.g
-        elif (value := _value(item, folder)) is not None:
+        elif (value := _value(item, source)) is not None:
             values[item.name] = value
     return values, graphs
 
 
-def _value(item: onnx.AttributeProto, folder: Path) -> Any:
+def _value(item: onnx.AttributeProto, source: Path) -> Any:
     match item.type:
         case _A.FLOAT:
             return float(item.f)
         case _A.INT:
             return int(item.i)
         case _A.STRING:
-            return item.s.decode("utf-8", "replace")
+            return item.s.decode("utf-8", "surrogateescape")
         case _A.TENSOR:
-            return to_array(item.t, folder)
+            return to_array(item.t, source)
         case _A.SPARSE_TENSOR:
-            return sparse_to_array(item.sparse_tensor, folder)
+            return sparse_to_array(item.sparse_tensor, source)
         case _A.FLOATS:
             return tuple(float(v) for v in item.floats)
         case _A.INTS:
             return tuple(int(v) for v in item.ints)
         case _A.STRINGS:
-            return tuple(v.decode("utf-8", "replace") for v in item.strings)
+            return tuple(v.decode("utf-8", "surrogateescape") for v in item.strings)
         case _A.UNDEFINED:
             return _untyped(item)
     return None
@@ -55,5 +55,5 @@ def _untyped(item: onnx.AttributeProto) -> Any:
     if item.HasField("i"):
         return int(item.i)
     if item.HasField("s"):
-        return item.s.decode("utf-8", "replace")
+        return item.s.decode("utf-8", "surrogateescape")
     return tuple(item.ints) or tuple(item.floats) or None

@@ -73,7 +73,11 @@ class _Importer:
             self.add_constant(graph, scope, sparse.values.name, sparse_to_array(sparse, self.source))
         declared = {v.name: v for v in (*proto.value_info, *proto.output)}
         for node in in_order(proto.node, scope):
-            self.add_node(node, graph, scope, declared)
+            try:
+                self.add_node(node, graph, scope, declared)
+            except InvalidModel as error:  # rules of operators know what is wrong, not where it came from
+                error.remedy = error.remedy or "the node breaks a rule of ONNX: export the model again"
+                raise
         for item in proto.output:
             if item.name not in scope:
                 raise InvalidModel(
@@ -123,22 +127,30 @@ class _Importer:
             return
         inputs = [scope[i] if i else None for i in proto.input]
         fed = _fed_types(proto.op_type, inputs, attrs)
-        subgraphs = {key: self.body(item, graph, scope, fed) for key, item in graphs.items()}
+        taken = _taken_branch(inputs[0]) if proto.op_type == "If" and not domain and inputs else None
+        # A branch that cannot run need not even make sense for the shapes at hand, so it is not read.
+        subgraphs = {
+            key: self.body(item, graph, scope, fed) if taken in (None, key) else Graph("not_taken", dims=graph.dims)
+            for key, item in graphs.items()
+        }
         pending = PendingNode(
             graph=graph, op=f"{domain}::{proto.op_type}" if domain else proto.op_type, name=name,
-            opset=versions[domain], inputs=inputs, attrs=attrs, outputs=_trimmed(proto.output),
+            opset=versions[domain], inputs=inputs, attrs=attrs, outputs=list(proto.output),
             reserved=self.tensor_names,
         )  # fmt: skip
         normalise(pending)
         while pending.inputs and pending.inputs[-1] is None:
             pending.inputs.pop()
+        while len(pending.outputs) > 1 and not pending.outputs[-1] and pending.op != "Split":
+            pending.outputs.pop()  # an unused output of Split still takes its share
         outputs: list[Value] = []
         for output in pending.outputs:
             dtype = _declared_dtype(declared.get(output))
             outputs.append(graph.add_value(output or pending.free_name(f"{name}/unused"), dtype, None))
         known = ops.get(pending.op)
-        kept: Mapping[str, AttrValue] = pending.attrs
-        if known is not None:  # attributes of old opsets that say nothing any more go
+        if known is None:
+            kept: dict[str, AttrValue] = {**pending.attrs, "opset": versions[domain]}
+        else:  # attributes of old opsets that say nothing any more go
             kept = {key: value for key, value in pending.attrs.items() if key in known.attrs}
         node = graph.add_node(pending.op, pending.inputs, outputs, kept, name=name, subgraphs=subgraphs)
         infer_node(graph, node)
@@ -191,14 +203,6 @@ def _fed_types(op: str, inputs: Sequence[Value | None], attrs: Mapping[str, Attr
             shape = (*shape[:axis], *shape[axis + 1 :])
         types[states + index] = (dtype, shape)
     return types
-
-
-def _trimmed(names: Iterable[str]) -> list[str]:
-    """Without unused outputs at the end; one stays."""
-    found = list(names)
-    while len(found) > 1 and not found[-1]:
-        found.pop()
-    return found
 
 
 def _taken_branch(condition: Value | None) -> str | None:

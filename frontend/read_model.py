@@ -11,13 +11,12 @@ from frontend.load_proto import load_proto
 from graph_opt.ir import Graph
 
 
-def read_model(path: str | Path, input_shape: Mapping[str, Sequence[int | str]] | None = None) -> Graph:
-    """Reads an ONNX file of opset 1 to the newest into the IR, typed by inference.
+def read_model(path: str | Path, input_shape: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Reads an ONNX file of opset 1 to the newest into the IR, with every type inferred.
 
-    `input_shape` overrides dims per input name: an int fixes an extent, -1 keeps the model's, a string names the dim,
-    or bounds it ("1~8"). Fixing one dim fixes every dim of that name. Operators that nothing implements are kept:
-    `frontend.unsupported(graph)` lists them. InvalidModel says what is wrong with the file, or with `input_shape`.
+    `input_shape` gives dims per input name; -1 keeps the model's own. Fixing one dim fixes every dim of that name.
+    Operators that are not known are kept: `frontend.unsupported(graph)` lists them. Raises InvalidModel with code,
+    place and remedy when the file or `input_shape` is wrong.
     """
-    location = Path(path)
-    model = inline_functions(load_proto(location))
-    return import_graph(model, location.parent, input_shape or {})
+    source = Path(path)
+    return import_graph(inline_functions(load_proto(source)), source, input_shape or {})

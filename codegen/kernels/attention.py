@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, aligned_view, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
@@ -170,11 +170,13 @@ class _Kernel:
 
     def __init__(self, task: KernelTask, target: Target, p: Problem) -> None:
         self.task, self.target, self.p = task, target, p
-        self.paths = MemoryPaths(task, target)
+        self.paths = MemoryPaths(task, target, products=2)
         self.q, self.k, self.v = (h.buffer(task) for h in (p.q, p.k, p.v))
         self.mask = None if p.mask is None else task.operand(p.mask)
         self.out = p.out.buffer(task, "out")
         self.s, self.t = task.extent(p.q.length), task.extent(p.k.length)
+        self.rows = 0
+        """Query rows of a block."""
         self.batch = self.paths.grid(task.extent(p.q.batch))
         group = p.q.heads // p.k.heads
         self.kv_head = self.paths.grid(p.k.heads)
@@ -188,13 +190,35 @@ class _Kernel:
         with self.task.loop(name, extent) as i:
             body(i)
 
-    def mask_view(self, row: Dim, column: Dim, shape: tuple[Dim, ...]) -> View:
+    def apply_mask(self, scores: View, row: Dim, column: Dim, scratch: Callable[[], View]) -> None:
+        """Adds or selects by the mask. An extent that equals the scores' only at run time gets two variants."""
         p, task = self.p, self.task
         assert p.mask is not None and self.mask is not None
         result = (p.q.batch, p.q.heads, p.q.length, p.k.length)
         index = (self.batch, self.head, row, column)
-        del task
-        return aligned_view(self.mask, p.mask, result, index, shape)
+        shape = shape_of(p.mask)
+        lead = 4 - len(shape)
+        if lead < 0 or not p.mask.format.is_plain:
+            raise NotLowerable("a mask of more than four axes")
+        mine: list[Dim] = [0 if size == 1 else index[lead + k] for k, size in enumerate(shape)]
+        unsure = [k for k, size in enumerate(shape) if size != 1 and size != result[lead + k]]
+        if not unsure:
+            self.masked(scores, self._mask_block(mine, scores), scratch)
+            return
+        if len(unsure) > 1:
+            raise NotLowerable(f"the mask's extents {shape} may or may not be those of the scores")
+        k = unsure[0]
+        size = task.extent(shape[k])
+        with task.when(size, "==", task.extent(result[lead + k])):
+            self.masked(scores, self._mask_block(mine, scores), scratch)
+        mine[k] = 0
+        with task.otherwise(), task.when(size, "==", 1):
+            self.masked(scores, self._mask_block(mine, scores), scratch)
+
+    def _mask_block(self, index: list[Dim], scores: View) -> View:
+        assert self.p.mask is not None and self.mask is not None
+        view = self.mask.view(*index, shape=scores.shape)
+        return self.paths.vector_input(view, (_CHIP_QUERIES, _CHIP_KEYS), self.p.mask.dtype)
 
     def masked(self, scores: View, view: View, scratch: Callable[[], View]) -> None:
         """Applies the mask, additive or bool, in place."""
@@ -209,9 +233,21 @@ class _Kernel:
             view = wide
         self.task.add(scores, scores, view)
 
+    def declare_step(self, columns: int) -> None:
+        """A tile of zeros, then -inf: read at (key - query) it hides the keys behind a query's own position."""
+        self.step_columns, self.origin = columns, self.rows + columns
+        self.step = self.paths.tile(F32, (2 * self.origin,))
+        self.task.expands(self.step.window((0,), (self.origin + 1,)), 0.0)
+        self.task.expands(self.step.window((self.origin + 1,), (self.origin - 1,)), float("-inf"))
+
+    def hide_later_keys(self, scores: View, first_row: Dim, first_key: Dim) -> None:
+        distance = dmax(-self.step_columns, dmin(self.rows, first_key - first_row))
+        step = self.step.view(self.origin + distance + axis(1) - axis(0), shape=scores.shape)
+        self.task.add(scores, scores, step)
+
     @property
     def base_2(self) -> bool:
-        """Exponentials to base 2, the factor folded into the scale; not with masks, whose huge values would overflow."""
+        """Exponentials to base 2, the factor folded into the scale; not with masks, whose values may be huge."""
         return self.p.mask is None and not self.p.softcap
 
     def exponential(self, dst: View, src: View) -> None:
@@ -251,11 +287,7 @@ class _HostKernel(_Kernel):
         self.wide_q = paths.tile(F32, (self.rows, d), "L1") if p.q.value.dtype != F32 else None
         self.wide_v = paths.tile(F32, (self.keys, dv), "L1") if p.v.value.dtype != F32 else None
         if p.causal:
-            # step[_1 - _0 + offset] is 0 for keys up to the query's own position, -inf behind it.
-            self.origin = self.rows + self.panel
-            self.step = paths.tile(F32, (2 * self.origin,))
-            task.expands(self.step.window((0,), (self.origin + 1,)), 0.0)
-            task.expands(self.step.window((self.origin + 1,), (self.origin - 1,)), float("-inf"))
+            self.declare_step(self.panel)
         if not one:
             task.expands(self.highest, _LOWEST)
             task.expands(self.sums, 0.0)
@@ -276,6 +308,10 @@ class _HostKernel(_Kernel):
         self.loop("j", ceildiv(self.t, self.keys), key_block)
         if not one:
             self.loop("f", ceildiv(total, self.rows), lambda i: self._divide(i, total))
+
+    def wide_mask(self) -> Buffer:
+        """A tile for a block of the mask in f32."""
+        return self.paths.passing(F32, (self.rows, self.panel), "UB")
 
     def _count(self, j: Dim) -> Dim:
         return _extent(self.keys, j, self.t)
@@ -329,11 +365,10 @@ class _HostKernel(_Kernel):
             task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
             self.capped(scores)
             if p.causal:
-                distance = dmax(-self.panel, dmin(self.rows, self.keys * j + self.panel * n - first))
-                task.add(scores, scores, self.step.view(self.origin + distance + axis(1) - axis(0), shape=shape))
+                self.hide_later_keys(scores, first, self.keys * j + self.panel * n)
             if p.mask is not None:
-                view = self.mask_view(first + axis(0), self.keys * j + self.panel * n + axis(1), shape)
-                self.masked(scores, view, lambda: self.paths.tile(F32, (self.rows, self.panel)).window((0, 0), shape))
+                self.apply_mask(scores, first + axis(0), self.keys * j + self.panel * n + axis(1),
+                                lambda: self.wide_mask().window((0, 0), shape))  # fmt: skip
 
         self.loop("n", blocks, panel)
         shape = (rows, keys)
@@ -388,5 +423,70 @@ def _rows(tile: Buffer, shape: tuple[Dim, ...]) -> View:
 
 
 class _ChipKernel(_Kernel):
+    """One block of query rows per grid index; scores and weights pass between the engines by `MemoryPaths`."""
+
     def emit(self) -> None:
-        raise NotLowerable("chips")
+        p, task, paths = self.p, self.task, self.paths
+        dtype, d, dv = p.q.value.dtype, p.q.width, p.v.width
+        self.rows, keys = _CHIP_QUERIES, _CHIP_KEYS
+        first = self.rows * paths.grid(ceildiv(self.s, self.rows))
+        rows = _extent(self.rows, 0, self.s) if first == 0 else dmin(self.rows, self.s - first)
+        highest, sums, now, factor, part = (paths.tile(F32, (self.rows,)) for _ in range(5))
+        held = paths.tile(F32, (self.rows, dv))
+        weights = paths.tile(dtype, (self.rows, keys)) if dtype != F32 else None
+        size = (rows, dv)
+        output = held.window((0, 0), size)
+        m, total, new, f, sum_ = (t.window((0,), (rows,)) for t in (highest, sums, now, factor, part))
+        task.expands(m, _LOWEST)
+        task.expands(total, 0.0)
+        task.expands(output, 0.0)
+        if p.causal:
+            self.declare_step(keys)
+        queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, d))
+
+        def key_block(j: Dim) -> None:
+            columns = _extent(keys, j, self.t)
+            shape, bounds = (rows, columns), (self.rows, keys)
+            transposed = p.k.view(self.k, self.batch, self.kv_head, keys * j + axis(1), axis(0), (d, columns))
+            acc = paths.accumulator(dtype, bounds, shape)
+            paths.product(acc, bounds, queries, transposed, dtype)
+            scores = paths.to_vector(acc, bounds, F32)
+            task.mul(scores, scores, p.scale * (_LOG2_E if self.base_2 else 1.0))
+            self.capped(scores)
+            if p.causal:
+                self.hide_later_keys(scores, first, keys * j)
+            if p.mask is not None:
+                self.apply_mask(scores, first + axis(0), keys * j + axis(1),
+                                lambda: paths.passing(F32, bounds, "UB").window((0, 0), shape))  # fmt: skip
+            task.rowmax(_rows(now, shape), scores, axes=(1,))
+            task.max(new, new, m)
+            task.sub(f, m, new)
+            self.exponential(f, f)
+            task.mov(m, new)
+            task.sub(scores, scores, _rows(now, shape))
+            self.exponential(scores, scores)
+            task.rowsum(_rows(part, shape), scores, axes=(1,))
+            task.mul(total, total, f)
+            task.add(total, total, sum_)
+            shared = paths.private(dtype, bounds, shape)
+            if weights is not None:
+                narrow = weights.window((0, 0), shape)
+                task.cvt(narrow, scores)
+                task.store(shared, narrow)
+            else:
+                task.store(shared, scores)
+            values = p.v.view(self.v, self.batch, self.kv_head, keys * j + axis(0), axis(1), (columns, dv))
+            result = paths.accumulator(dtype, (self.rows, dv), size)
+            paths.product(result, (self.rows, dv), shared, values, dtype)
+            task.mul(output, output, _rows(factor, size))
+            task.add(output, output, paths.to_vector(result, (self.rows, dv), F32))
+
+        self.loop("j", ceildiv(self.t, keys), key_block)
+        task.div(output, output, _rows(sums, size))
+        destination = p.out.view(self.out, self.batch, self.head, first + axis(0), axis(1), size)
+        if dtype == F32:
+            task.store(destination, output)
+        else:
+            narrow = paths.tile(dtype, (self.rows, dv)).window((0, 0), size)
+            task.cvt(narrow, output)
+            task.store(destination, narrow)

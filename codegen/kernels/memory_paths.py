@@ -26,9 +26,13 @@ def accumulator_dtype(source: DType) -> DType:
 
 
 class MemoryPaths:
-    """Emits the moves of one program. Shapes are static bounds of tiles, extents what of them is valid."""
+    """Emits the moves of one program. Shapes are static bounds of tiles, extents what of them is valid.
 
-    def __init__(self, task: KernelTask, target: Target) -> None:
+    `products` is how many different products the program has: they share the memories of the cube.
+    """
+
+    def __init__(self, task: KernelTask, target: Target, products: int = 1) -> None:
+        self._products = products
         self.builder = task
         self.target = target
         self.explicit = target.explicit_memory
@@ -77,8 +81,8 @@ class MemoryPaths:
         if isinstance(k, int):
             step = min(step, -(-k // 16) * 16)
         rows = _volume(shape[:-1])
-        left = [self._staging(dtype, (*shape[:-1], step), s, 2) for s in ("L1", "L0A")]
-        right = [self._staging(dtype, (step, shape[-1]), s, 2) for s in ("L1", "L0B")]
+        left = [self.passing(dtype, (*shape[:-1], step), s, 2) for s in ("L1", "L0A")]
+        right = [self.passing(dtype, (step, shape[-1]), s, 2) for s in ("L1", "L0B")]
         assert rows > 0
 
         def part(op: str, start: Dim, count: Dim) -> None:
@@ -120,15 +124,19 @@ class MemoryPaths:
         """The accumulator (of `dtype`) where the vector engine can read it."""
         if not self.explicit:
             return acc
-        block = _block(self.tile(dtype, shape), acc.shape)
+        block = _block(self.passing(dtype, shape, "UB"), acc.shape)
         if ("L0C", "UB") in self.target.paths:
             self.builder.mov(block, acc)
             return block
-        scratch = self.builder.workspace(dtype, (*(extent for _, extent in self._grid), *shape))
-        at = scratch.view(*(dim(name) for name, _ in self._grid), *map(axis, range(len(shape))), shape=acc.shape)
+        at = self.private(dtype, shape, acc.shape)
         self.builder.store(at, acc)
         self.builder.load(block, at)
         return block
+
+    def private(self, dtype: DType, shape: Sequence[int], extents: Sequence[Dim]) -> View:
+        """A block of global memory that belongs to this grid index."""
+        scratch = self.builder.workspace(dtype, (*(extent for _, extent in self._grid), *shape))
+        return scratch.view(*(dim(name) for name, _ in self._grid), *map(axis, range(len(shape))), shape=extents)
 
     def store(self, dst: View, source: View) -> None:
         """Writes a block in UB (of a host: anywhere) to global memory."""
@@ -137,12 +145,12 @@ class MemoryPaths:
     def store_accumulator(self, dst: View, acc: View, shape: Sequence[int], dtype: DType) -> None:
         """Writes an accumulator to global memory as `dtype`, by the path that the target has."""
         if self.explicit and ("L0C", "GM") not in self.target.paths:
-            block = _block(self._staging(dtype, shape, "UB", 2), acc.shape)
+            block = _block(self.passing(dtype, shape, "UB", 2), acc.shape)
             self.builder.mov(block, acc)
             acc = block
         self.builder.store(dst, acc)
 
-    def _staging(self, dtype: DType, shape: Sequence[int], scope: str, depth: int) -> Buffer:
+    def passing(self, dtype: DType, shape: Sequence[int], scope: str, depth: int = 1) -> Buffer:
         """A tile that data only passes through: products one after the other share it."""
         key = (dtype, tuple(shape), scope)
         if key not in self._passing:
@@ -152,7 +160,7 @@ class MemoryPaths:
     def _k_block(self, shape: Sequence[int], dtype: DType) -> int:
         """The largest block of k, in powers of two from 16, of which two fit L0A and L0B each."""
         widest = max(_volume(shape[:-1]), shape[-1])
-        room = min(self.target.memories[s].bytes for s in ("L0A", "L0B")) // (2 * dtype.bytes)
+        room = min(self.target.memories[s].bytes for s in ("L0A", "L0B")) // (2 * dtype.bytes * self._products)
         step = 16
         while step * 2 * widest <= room and step < 256:
             step *= 2

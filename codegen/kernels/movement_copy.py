@@ -36,6 +36,41 @@ def program_dim(task: KernelTask, value: Dim) -> Dim:
     return substitute(value, {name: task.extent(dim(name)) for name in sorted(names(value))})
 
 
+class _Extents:
+    """Program dims of a copy: what differs from a known extent by a number is that extent plus the number.
+
+    Other expressions with divisions or differences are dims of their own.
+    """
+
+    def __init__(self, task: KernelTask) -> None:
+        self.task = task
+        self.known: dict[Dim, Dim] = {}
+
+    def size(self, walk: Walk, extents: Sequence[Dim], low: int) -> Dim:
+        """The size of an axis. One that a loop covers partly is start, extent and rest, which proves the accesses."""
+        if walk.loop is not None and walk.step == 1 and not walk.is_full(extents[walk.loop]):
+            extent = extents[walk.loop]
+            rest = walk.size - walk.start - extent
+            if not isinstance(rest, int):
+                if isinstance(extent, int) and isinstance(walk.start, int):
+                    return self(walk.size, low)
+                return self(walk.start) + self(extent) + self(rest)
+        return self(walk.size, low)
+
+    def __call__(self, value: Dim, low: int = 0) -> Dim:
+        if isinstance(value, int):
+            return value
+        for other, made in self.known.items():
+            distance = value - other
+            if isinstance(distance, int):
+                return made + distance
+        plain = all(a.kind == "dim" for m, _ in value.terms for a in m) and all(f > 0 for _, f in value.terms)
+        if plain and not value.is_name:
+            return program_dim(self.task, value)
+        self.known[value] = self.task.extent(value, low)
+        return self.known[value]
+
+
 def merged(
     extents: Sequence[Dim], source: Sequence[Walk], target: Sequence[Walk]
 ) -> tuple[list[Dim], list[Walk], list[Walk]]:
@@ -95,19 +130,24 @@ def emit_copy(
 
     Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped.
     """
-    for w in reads if pad is None else ():
-        _declare(task, w, extents)
     if pad is None:
         extents, reads, writes = merged(extents, *(_without_units(w, extents) for w in (reads, writes)))
-    sizes = [program_dim(task, e) for e in extents]
+    size_of = _Extents(task)
+    shapes = [
+        [size_of.size(w, extents, _least(w, extents) if pad is None and walks is reads else 0) for w in walks]
+        for walks in (reads, writes)
+    ]
+    if pad is not None:
+        shapes[0] = [size_of(w.size) for w in reads]
+    sizes = [size_of(e) for e in extents]
     block = _blocks(sizes, reads, writes)
     starts, counts = grid_blocks(task, sizes, block)
-    x = task.operand(source, shape=[program_dim(task, w.size) for w in reads])
-    y = task.operand(target, "out", [program_dim(task, w.size) for w in writes])
+    x = task.operand(source, shape=shapes[0])
+    y = task.operand(target, "out", shapes[1])
 
     def index(walks: Sequence[Walk]) -> list[Dim]:
         return [
-            program_dim(task, w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop)))
+            size_of(w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop)))
             for w in walks
         ]
 
@@ -118,10 +158,8 @@ def emit_copy(
     task.store(View(y.name, tuple(index(writes)), shape), held)
 
 
-def _declare(task: KernelTask, walk: Walk, extents: Sequence[Dim]) -> None:
-    """Declares a run-time size with the least value at which the positions that are read exist."""
-    if not isinstance(walk.size, Expr) or not walk.size.is_name:
-        return
+def _least(walk: Walk, extents: Sequence[Dim]) -> int:
+    """The least run-time size of an axis at which the positions that are read exist."""
     extent = None if walk.loop is None else extents[walk.loop]
     reach = abs(walk.step) * (extent - 1) if isinstance(extent, int) else 0
     behind = walk.start - walk.size
@@ -130,7 +168,7 @@ def _declare(task: KernelTask, walk: Walk, extents: Sequence[Dim]) -> None:
     else:
         low = walk.start + (reach if walk.step > 0 else 0) + 1 if isinstance(walk.start, int) else 1
         low = low if isinstance(extent, int) or walk.loop is None else max(0, low - 1)
-    task.extent(walk.size, max(0, low))
+    return max(0, low)
 
 
 def _without_units(walks: Sequence[Walk], extents: Sequence[Dim]) -> list[Walk]:

@@ -56,8 +56,8 @@ def estimate(program: Program, dims: Mapping[str, int], target: Target) -> Estim
         for (name, _), extent in zip(reversed(program.grid), reversed(extents), strict=True):
             flat, env[name] = divmod(flat, extent)
         _walk(program, program.body, env, size / len(indices), count)
-    cube = _cycles(count.cube, target.cube.rates, target)
-    vector = _cycles(count.vector, target.vector.rates, target)
+    cube = _cycles(count.cube, target.cube.rates)
+    vector = _cycles(count.vector, target.vector.rates)
     cubes, vectors = (_speed_up(size, cores) for cores in (target.cube_cores, target.vector_cores))
     # All global traffic counts at memory speed: how much of it the shared cache serves is not known here.
     clock = target.clock_mhz * 1e6
@@ -82,13 +82,11 @@ def _speed_up(tasks: int, cores: int) -> float:
     return tasks / ceil(tasks / cores) if tasks else 1.0
 
 
-def _cycles(work: Mapping[DType, float], rates: Mapping[str, int], target: Target) -> float:
+def _cycles(work: Mapping[DType, float], rates: Mapping[str, int]) -> float:
     total = 0.0
     for dtype, amount in work.items():
-        rate = rates.get(dtype.name)
-        if not rate:
-            raise ValueError(f"{target.name} has no engine for {dtype}")
-        total += amount / rate
+        # What the engine has no mode for runs on the core's scalar unit, one element a cycle.
+        total += amount / (rates.get(dtype.name) or 1)
     return total
 
 

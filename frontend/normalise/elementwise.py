@@ -63,6 +63,7 @@ def _dropout_does_nothing(node: PendingNode) -> None:
         mask = node.outputs[1]
         if mask:
             shape = node.emit("Shape", [data])
-            node.replaced[mask] = node.emit("ConstantOfShape", [shape], {"value": np.ones(1, BOOL.numpy)})
+            dtype = data.dtype if node.opset < 10 else BOOL
+            node.replaced[mask] = node.emit("ConstantOfShape", [shape], {"value": np.ones(1, dtype.numpy)})
         del node.outputs[1:]
     node.become("Identity", [data])

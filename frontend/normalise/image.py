@@ -33,21 +33,24 @@ def _asymmetric(node: PendingNode) -> None:
 
 
 @form("Resize", before=13)
-def _empty_means_absent(node: PendingNode) -> None:
-    """Scales had to be given even when sizes decided, as an empty tensor."""
-    for index in (1, 2):
-        value = node.input(index)
-        if value is not None and value.shape == (0,):
-            node.set_input(index, None)
+def _half_pixel_for_nearest(node: PendingNode) -> None:
+    """tf_half_pixel_for_nn lies half a pixel above half_pixel, so its floor is the nearest pixel, ties upwards."""
+    if node.attrs.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
+        return
+    if node.attrs.get("mode", "nearest") != "nearest" or node.attrs.get("nearest_mode") != "floor":
+        raise node.error("tf_half_pixel_for_nn is known only with mode nearest and nearest_mode floor")
+    node.attrs["coordinate_transformation_mode"] = "half_pixel"
+    node.attrs["nearest_mode"] = "round_prefer_ceil"
 
 
 @form("Resize")
-def _roi_only_where_cropped(node: PendingNode) -> None:
-    if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1) is not None:
-        node.set_input(1, None)
-    scales = node.input(2)
-    if scales is not None and scales.shape == (0,):
-        node.set_input(2, None)
+def _empty_means_absent(node: PendingNode) -> None:
+    """Scales had to be given even when sizes decided, as an empty tensor; a roi says something in one mode only."""
+    cropped = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    for index, needed in ((1, cropped), (2, True)):
+        value = node.input(index)
+        if value is not None and (not needed or value.shape == (0,)):
+            node.set_input(index, None)
 
 
 @form("GridSample", before=20)

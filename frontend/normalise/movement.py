@@ -33,6 +33,13 @@ def _sizes_as_input(node: PendingNode) -> None:
     node.move_to_input("split", 1)
 
 
+@form("Split", before=18)
+def _count_of_parts(node: PendingNode) -> None:
+    """Without sizes the outputs, also unused ones, were counted."""
+    if node.input(1) is None:
+        node.attrs["num_outputs"] = len(node.outputs)
+
+
 @form("Pad", before=2)
 def _paddings(node: PendingNode) -> None:
     node.attrs["pads"] = node.attrs.pop("paddings")

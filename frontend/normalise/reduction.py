@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from frontend.normalise.pending import PendingNode, form
 
 
@@ -41,5 +43,4 @@ def _whole_power(node: PendingNode) -> None:
 
 @form("DFT", before=20)
 def _axis_as_input(node: PendingNode) -> None:
-    node.attrs.setdefault("axis", 1)
-    node.move_to_input("axis", 2)
+    node.set_input(2, node.constant(node.attrs.pop("axis", 1), np.int64, "axis"))

@@ -1,74 +1,68 @@
-"""Moves both branches of an If into the outer graph, guarded, where their results meet in IfMerge nodes.
-
-An If qualifies when its branches agree in the dtype, rank and (provably) the extents of every output; others stay. Each
-node gets the attribute `guards`, the conditions of all Ifs around it, outer ones first. An IfMerge per output keeps the
-If output's name and runs under the guards of the If itself. Ifs inside branches follow in the same way.
-"""
+"""Branches of an If become guarded nodes of the graph around it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.guarding import guards_of
-from graph_opt.simplify.inline_branch import inline_branch
-from graph_opt.simplify.refinement import decided_dims, substitute_dims
-from tensor_types.dims import Dim, Range, prove_le
+from graph_opt.simplify.move_branch import guards_of, move_branch, set_guards
+from graph_opt.simplify.scopes import control_graphs
+from tensor_types.dims import Range, prove_le
 
 
 @dataclass(frozen=True)
 class FlattenIf:
-    """See the module."""
+    """Moves both branches out and joins each output with IfMerge(condition, then, else).
+
+    1. Both branches give each output the same dtype and shape, so that it has one place in memory.
+    2. Moved nodes carry the attribute `guards`, words "value=1" or "value=0", outer conditions first: a task runs only
+       if all hold. IfMerge runs under the guards of the If alone.
+    """
 
     name: ClassVar[str] = "flatten-if"
 
     def apply(self, graph: Graph) -> bool:
-        rewriter = Rewriter(graph)
-        decided: dict[str, Dim] = {}
-        pending = [n for n in graph.nodes if n.op == "If"][::-1]
+        changed = any([self._flatten(part) for part in control_graphs(graph)])
+        if changed:
+            infer_graph(graph)
+        return changed
+
+    def _flatten(self, graph: Graph) -> bool:
         changed = False
-        while pending:
-            node = pending.pop()
-            if not _branches_agree(graph, node):
-                continue
-            pending.extend(_flatten(rewriter, node, decided))
+        while node := next((n for n in graph.nodes if n.op == "If" and _joinable(graph, n)), None):
+            condition = node.inputs[0]
+            assert condition is not None
+            then = move_branch(graph, node, node.subgraphs["then_branch"], [f"{condition.name}=1"])
+            other = move_branch(graph, node, node.subgraphs["else_branch"], [f"{condition.name}=0"])
+            rewriter = Rewriter(graph)
+            names: list[tuple[Value, str]] = []
+            for index, old in enumerate(node.outputs):
+                label = f"{node.name}.output{index}" if index else node.name
+                operands = [condition, then[index], other[index]]
+                merge = rewriter.insert("IfMerge", operands, before=node, name=label)
+                set_guards(merge, guards_of(node))
+                names.append((merge.output, old.name))
+                rewriter.replace(old, merge.output, "same")
+            rewriter.erase_dead([node])
+            for value, name in names:
+                rewriter.rename(value, name)
             changed = True
-        substitute_dims(graph, decided)
         return changed
 
 
-def _branches_agree(graph: Graph, node: Node) -> bool:
-    then, other = node.subgraphs["then_branch"], node.subgraphs["else_branch"]
-    return all(_agree(graph, a, b) for a, b in zip(then.outputs, other.outputs, strict=True))
+def _joinable(graph: Graph, node: Node) -> bool:
+    sides = [node.subgraphs[key].outputs for key in ("then_branch", "else_branch")]
+    return all(_agree(graph, a, b) for a, b in zip(*sides, strict=True))
 
 
 def _agree(graph: Graph, a: Value, b: Value) -> bool:
-    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape) or a.dtype != b.dtype or a.format != b.format:
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    if a.dtype != b.dtype or a.format != b.format or a.dtype.kind == "handle":
         return False
     ranges = cast("dict[str, Range]", graph.dims)
-    return all(
-        x == y or (prove_le(x, y, ranges) and prove_le(y, x, ranges)) for x, y in zip(a.shape, b.shape, strict=True)
-    )
-
-
-def _flatten(rewriter: Rewriter, node: Node, decided: dict[str, Dim]) -> list[Node]:
-    """Flattens one If and returns the Ifs that came out of its branches."""
-    condition, guards = node.inputs[0], guards_of(node)
-    assert condition is not None
-    then, then_nodes = inline_branch(rewriter, node, "then_branch", (*guards, f"{condition.name}=1"))
-    other, other_nodes = inline_branch(rewriter, node, "else_branch", (*guards, f"{condition.name}=0"))
-    attrs = {"guards": guards} if guards else {}
-    public: list[tuple[Value, str]] = []
-    for old, a, b in zip(node.outputs, then, other, strict=True):
-        label = old.name if len(then) > 1 else node.name
-        merge = rewriter.insert("IfMerge", [condition, a, b], attrs, before=node, name=label)
-        merge.output.shape, merge.output.format = a.shape, a.format
-        decided.update(decided_dims(old, a))
-        public.append((merge.output, old.name))
-        rewriter.replace(old, merge.output, "same")
-    rewriter.erase_dead([node])
-    for value, name in public:
-        rewriter.rename(value, name)
-    return [n for n in (*then_nodes, *other_nodes) if n.op == "If"]
+    pairs = zip(a.shape, b.shape, strict=True)
+    return all(x == y or (prove_le(x, y, ranges) and prove_le(y, x, ranges)) for x, y in pairs)

@@ -1,56 +1,50 @@
-"""Replaces an If or an IfMerge with a known condition by the side that is taken, and drops guards that hold."""
+"""An If or IfMerge whose condition is known is replaced by the side that is taken."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.ops.registry import content_of
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.guarding import guards_of, split_guard
-from graph_opt.simplify.inline_branch import inline_branch
-from graph_opt.simplify.refinement import decided_dims, substitute_dims
-from tensor_types.dims import Dim
+from graph_opt.simplify.failing_branch import working_branch
+from graph_opt.simplify.move_branch import guards_of, move_branch, set_guards, split_guard
+from graph_opt.simplify.scopes import control_graphs
 
 
 @dataclass(frozen=True)
 class SelectBranches:
-    """See the module."""
+    """Inlines the branch that runs of every If where that is known.
+
+    1. The condition is a constant, or decided for all values of the dims.
+    2. With the other branch the rest of the model cannot be right for any input (see `failing_branch`); the dim that
+       decides gets the range in which the branch that works is taken.
+    3. An IfMerge with a known condition gives way to its side, and guards that always hold go.
+    The graph is inferred anew: the branch may know more than both of them agreed on.
+    """
 
     name: ClassVar[str] = "select-branches"
 
     def apply(self, graph: Graph) -> bool:
-        rewriter = Rewriter(graph)
-        decided: dict[str, Dim] = {}
-        changed = retyped = False
-        pending = [n for n in graph.nodes if n.op in ("If", "IfMerge")][::-1]
-        while pending:
-            node = pending.pop()
-            condition = _known(node.input(0))
-            if condition is None:
-                continue
+        return any([self._select(part, graph) for part in control_graphs(graph)])
+
+    def _select(self, graph: Graph, whole: Graph) -> bool:
+        changed = False
+        while found := next(((n, key) for n in graph.nodes if (key := _taken(graph, n))), None):
+            node, key = found
             if node.op == "If":
-                key = "then_branch" if condition else "else_branch"
-                results, moved = inline_branch(rewriter, node, key, guards_of(node))
-                pending.extend(n for n in moved if n.op in ("If", "IfMerge"))
+                results = move_branch(graph, node, node.subgraphs[key], ())
             else:
-                side = node.input(1 if condition else 2)
-                assert side is not None
-                results = [side]
+                results = [v for v in (node.inputs[1 if key == "then_branch" else 2],) if v is not None]
+            rewriter = Rewriter(graph)
             for old, new in zip(node.outputs, results, strict=True):
-                retyped |= (old.shape, old.content) != (new.shape, content_of(new))
-                decided.update(decided_dims(old, new))
                 rewriter.replace(old, new, "same")
             rewriter.erase_dead([node])
+            infer_graph(whole)
             changed = True
-        if changed:
-            rewriter.erase_dead()
-            substitute_dims(graph, decided)
-            if retyped:
-                infer_graph(graph)
-        return _drop_guards(graph) or changed
+        return any([_drop_guards(graph, node) for node in graph.nodes]) or changed
 
 
 def _known(condition: Value | None) -> bool | None:
@@ -58,25 +52,25 @@ def _known(condition: Value | None) -> bool | None:
     return bool(content[0]) if content and isinstance(content[0], int) else None
 
 
-def _drop_guards(graph: Graph) -> bool:
+def _taken(graph: Graph, node: Node) -> str | None:
+    """The branch that runs; None when it is not known."""
+    if node.op not in ("If", "IfMerge"):
+        return None
+    known = _known(node.inputs[0])
+    if known is not None:
+        return "then_branch" if known else "else_branch"
+    return working_branch(graph, node) if node.op == "If" else None
+
+
+def _drop_guards(graph: Graph, node: Node) -> bool:
     """Guards that always hold go. One that never holds stays on a node that is dead or about to be."""
-    changed = False
-    for node in graph.nodes:
-        guards = guards_of(node)
-        kept = tuple(word for word in guards if not _holds(graph, word))
-        if kept != guards:
-            changed = True
-            _set_guards(node, kept)
-    return changed
-
-
-def _holds(graph: Graph, word: str) -> bool:
-    name, wanted = split_guard(word)
-    return _known(graph.values.get(name)) is bool(wanted)
-
-
-def _set_guards(node: Node, guards: tuple[str, ...]) -> None:
-    if guards:
-        node.attrs["guards"] = guards
-    else:
-        node.attrs.pop("guards", None)
+    guards = guards_of(node)
+    kept = []
+    for word in guards:
+        name, wanted = split_guard(word)
+        if _known(graph.values.get(name)) is not bool(wanted):
+            kept.append(word)
+    if len(kept) == len(guards):
+        return False
+    set_guards(node, kept)
+    return True

@@ -1,154 +1,98 @@
-"""Shortens element-wise chains where the result is the same bit for bit.
-
-Rules
-1. x / 2^k becomes x * 2^-k for floats.
-2. Integers: (x * a) * b becomes x * (a * b), (x + a) + b becomes x + (a + b), which hold modulo 2^n. Floats: only
-   (x * a) * b with a power of two a, |a| >= 1 and |b| >= 1, where the first product is exact.
-3. Neg of Neg, Not of Not.
-4. A Cast of a lossless Cast reads the source.
-"""
+"""A small set of exact rewrites of arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from tensor_types.dtypes import DType
+from graph_opt.simplify.scopes import control_graphs, replaceable
+from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, DType
+
+_SMALL = frozenset({BOOL, I8, U8, I16, U16})
+_HOLDS: dict[DType, frozenset[DType]] = {
+    F64: _SMALL | {F32, F16, BF16, I32, U32},
+    F32: _SMALL | {F16, BF16},
+    I64: _SMALL | {I32, U32},
+    I32: _SMALL,
+}
+"""dtype -> dtypes all of whose values it holds exactly."""
 
 
 @dataclass(frozen=True)
 class SimplifyArithmetic:
-    """See the module."""
+    """Rewrites that give the same bits with less work.
+
+    1. x ** 2 is x * x.
+    2. Division by a power of two is multiplication by its inverse.
+    3. Neg of Neg and Not of Not are what they started from.
+    4. A Cast of a Cast that lost nothing is one Cast, or none.
+    5. Where with a constant condition of one value is that branch, when its shape is the result's.
+    """
 
     name: ClassVar[str] = "simplify-arithmetic"
 
     def apply(self, graph: Graph) -> bool:
+        return any([self._simplify(part) for part in control_graphs(graph)])
+
+    def _simplify(self, graph: Graph) -> bool:
         rewriter = Rewriter(graph)
-        changed = False
-        for node in graph.nodes[:]:
-            rule = _RULES.get(node.op)
-            new = None if rule is None else rule(rewriter, node)
-            if new is None or (graph.is_output(node.output) and (new.producer is None or graph.is_output(new))):
-                continue
-            rewriter.replace(node.output, new, "same")
-            changed = True
-        if changed:
-            rewriter.erase_dead()
-        return changed
+        gone: list[Node] = []
+        for node in list(graph.nodes):
+            new = _shorter(node) or _other_operator(rewriter, node)
+            if new is not None and new.dtype == node.output.dtype and replaceable(graph, node.output, new):
+                rewriter.replace(node.output, new, "same")
+                gone.append(node)
+        rewriter.erase_dead(gone)
+        return bool(gone)
 
 
-def uniform(value: Value | None) -> float | int | None:
-    """The number that every element of a constant has."""
-    if value is None or value.data is None or not value.data.size:
-        return None
-    first = value.data.reshape(-1)[0]
-    same = bool((value.data == first).all())
-    return first.item() if same and value.dtype.kind in ("float", "int", "uint") else None
-
-
-def _divide(rewriter: Rewriter, node: Node) -> Value | None:
-    x, divisor = node.inputs[0], node.inputs[1]
-    number = uniform(divisor)
-    if x is None or divisor is None or divisor.data is None or number is None or not x.dtype.is_float:
-        return None
-    if not _power_of_two(float(number)):
-        return None
-    with np.errstate(all="ignore"):
-        inverse = (1.0 / np.asarray(divisor.data, np.float64)).astype(divisor.dtype.numpy)
-    tiny = np.abs(inverse.astype(np.float64).reshape(-1)[0])
-    if float(tiny) * abs(float(number)) != 1.0 or x.dtype.name not in _SMALLEST_NORMAL:
-        return None  # the reciprocal is no number of this dtype
-    if tiny < _SMALLEST_NORMAL[x.dtype.name]:
-        return None
-    factor = rewriter.constant(inverse, f"{divisor.name}.reciprocal", divisor.dtype)
-    return _insert(rewriter, node, "Mul", [x, factor])
-
-
-_SMALLEST_NORMAL = {"f64": 2.0**-1022, "f32": 2.0**-126, "bf16": 2.0**-126, "f16": 2.0**-14}
-
-
-def _chain(rewriter: Rewriter, node: Node) -> Value | None:
-    outer = _constant_operand(node)
-    inner_node = None if outer is None else outer[0].producer
-    if outer is None or inner_node is None or inner_node.op != node.op:
-        return None
-    inner = _constant_operand(inner_node)
-    if inner is None:
-        return None
-    (_, b), (x, a) = outer, inner
-    assert a.data is not None and b.data is not None
-    first, second = a.data.reshape(-1)[0], b.data.reshape(-1)[0]
-    multiply = node.op == "Mul"
-    if x.dtype.is_float and not (
-        multiply and _power_of_two(float(first)) and abs(float(first)) >= 1 and abs(float(second)) >= 1
-    ):
-        return None
-    if not (x.dtype.is_float or x.dtype.is_integer):
-        return None
-    with np.errstate(all="ignore"):
-        joined = np.multiply(first, second) if multiply else np.add(first, second)
-    if x.dtype.is_float and not np.isfinite(np.float64(joined)):
-        return None
-    rank = max(a.rank, b.rank)
-    factor = rewriter.constant(np.asarray(joined).reshape((1,) * rank), f"{node.output.name}.joined", x.dtype)
-    return _insert(rewriter, node, node.op, [x, factor])
-
-
-def _constant_operand(node: Node) -> tuple[Value, Value] | None:
-    """The variable operand of a commutative node and its constant of one element."""
-    for index in (1, 0):
-        found, other = node.inputs[index], node.inputs[1 - index]
-        if found is not None and other is not None and found.data is not None and found.data.size == 1:
-            return None if other.is_constant else (other, found)
+def _shorter(node: Node) -> Value | None:
+    """An existing value that the node's output equals."""
+    x = node.input(0)
+    if node.op in ("Neg", "Not") and x is not None and x.producer is not None and x.producer.op == node.op:
+        return x.producer.inputs[0]
+    if node.op == "Cast" and (source := _exact_source(node)) is not None and source.dtype == node.output.dtype:
+        return source
+    if node.op == "Where" and x is not None and x.data is not None and x.data.size:
+        chosen = node.inputs[1] if x.data.all() else node.inputs[2] if not x.data.any() else None
+        return chosen if chosen is not None and chosen.shape == node.output.shape else None
     return None
 
 
-def _power_of_two(number: float) -> bool:
-    return bool(np.isfinite(number)) and number != 0 and abs(np.frexp(number)[0]) == 0.5
+def _exact_source(node: Node) -> Value | None:
+    """What was cast before this Cast, if the first one lost nothing."""
+    x = node.inputs[0]
+    source = None if x is None or x.producer is None or x.producer.op != "Cast" else x.producer.inputs[0]
+    return source if x is not None and source is not None and source.dtype in _HOLDS.get(x.dtype, ()) else None
 
 
-def _twice(rewriter: Rewriter, node: Node) -> Value | None:
-    before = None if node.inputs[0] is None else node.inputs[0].producer
-    return before.inputs[0] if before is not None and before.op == node.op else None
-
-
-def _cast(rewriter: Rewriter, node: Node) -> Value | None:
-    before = None if node.inputs[0] is None else node.inputs[0].producer
-    source = before.inputs[0] if before is not None and before.op == "Cast" else None
-    if before is None or source is None or not _lossless(source.dtype, before.output.dtype):
+def _other_operator(rewriter: Rewriter, node: Node) -> Value | None:
+    """The output of a cheaper node, inserted before this one."""
+    x, y = node.input(0), node.input(1)
+    if node.op == "Cast" and (source := _exact_source(node)) is not None:
+        return _insert(rewriter, node, "Cast", [source], node.attrs)
+    if x is None or y is None or y.data is None or y.data.size != 1 or x.shape != node.output.shape:
         return None
-    if source.dtype == node.output.dtype:
-        return source
-    return _insert(rewriter, node, "Cast", [source])
+    number = float(y.data.reshape(-1)[0]) if y.dtype.is_float or y.dtype.is_integer else 0.0
+    if node.op == "Pow" and number == 2 and x.dtype.is_float:
+        return _insert(rewriter, node, "Mul", [x, x])
+    if node.op == "Div" and x.dtype in (F32, F64) and _invertible(number):
+        inverse = rewriter.constant(np.asarray(1 / y.data, y.data.dtype), f"{y.name}.inverse")
+        return _insert(rewriter, node, "Mul", [x, inverse])
+    return None
 
 
-def _lossless(narrow: DType, wide: DType) -> bool:
-    if narrow.kind == "bool":
-        return wide.is_integer or wide.is_float
-    if narrow.is_integer and wide.is_integer:
-        signs = narrow.kind == wide.kind or wide.kind == "int"
-        return signs and (wide.bits > narrow.bits or narrow == wide)
-    return (narrow.name, wide.name) in {
-        ("f16", "f32"), ("bf16", "f32"), ("f16", "f64"), ("bf16", "f64"), ("f32", "f64"),
-    }  # fmt: skip
+def _invertible(number: float) -> bool:
+    """Whether the number is a power of two far from the ends of the exponent range, so that its inverse is exact."""
+    return bool(np.isfinite(number)) and abs(np.frexp(number)[0]) == 0.5 and 2.0**-100 < abs(number) < 2.0**100
 
 
-def _insert(rewriter: Rewriter, node: Node, op: str, inputs: list[Value | None]) -> Value:
-    output = rewriter.insert(op, inputs, node.attrs, before=node, name=node.name).output
-    output.shape, output.content, output.format = node.output.shape, node.output.content, node.output.format
-    return output
-
-
-_RULES: dict[str, Callable[[Rewriter, Node], Value | None]] = {
-    "Div": _divide,
-    "Mul": _chain,
-    "Add": _chain,
-    "Neg": _twice,
-    "Not": _twice,
-    "Cast": _cast,
-}
+def _insert(
+    rewriter: Rewriter, node: Node, op: str, inputs: list[Value | None], attrs: dict[str, AttrValue] | None = None
+) -> Value:
+    kept = attrs if attrs is not None else {k: v for k, v in node.attrs.items() if k == "guards"}
+    return rewriter.insert(op, inputs, kept, before=node, outputs=[node.output.name], name=node.name).output

@@ -26,7 +26,7 @@ def _graph(graph: Graph) -> onnx.GraphProto:
         inputs = ["" if v is None else v.name for v in node.inputs]
         outputs = [v.name for v in node.outputs]
         nodes.append(helper.make_node(node.op, inputs, outputs, name=node.name, **attrs, **bodies))
-    constants = [numpy_helper.from_array(np.ascontiguousarray(v.data), v.name) for v in graph.constants()]
+    constants = [numpy_helper.from_array(np.array(v.data, order="C"), v.name) for v in graph.constants()]
     return helper.make_graph(nodes, graph.name, _infos(graph.inputs), _infos(graph.outputs), constants)
 
 

@@ -73,6 +73,10 @@ FROM_ORT = {
               ["Split", "ReduceSum"]),
     "split_evenly": (11, [N("Split", ["x"], ["a", "y"], axis=2)], {}, ["Split"]),
     "split_evenly_13": (13, [N("Split", ["x"], ["a", "y"], axis=2)], {}, ["Split"]),
+    "split_unused": (13, [N("Split", ["x"], ["y", ""], axis=2)], {}, ["Split"]),
+    "resize_11_tf_nn_up": (11, [N("Resize", ["x", "r", "s"], ["y"], nearest_mode="floor",
+                                  coordinate_transformation_mode="tf_half_pixel_for_nn")],
+                           {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 3, 2], np.float32)}, ["Resize"]),
     "top_k": (9, [N("TopK", ["x"], ["y", "i"], axis=2, k=2)], {}, ["TopK"]),
     "dropout": (9, [N("Dropout", ["x"], ["y"], ratio=0.9)], {}, ["Identity"]),
     "dropout_12": (13, [N("Dropout", ["x", "r", "t"], ["y", "m"])],
@@ -122,7 +126,9 @@ def test_form_types_and_numbers(tmp_path, case, batch):
     graph = imported(tmp_path, model)
     assert [node.op for node in graph.nodes] == expected_ops
     found = compare(graph, model, feeds)
-    assert found.compared and not found.wrong and not found.open
+    assert found.compared and not found.wrong
+    if not (case == "squeeze_all" and batch == "n"):  # n may be 1, and then the axis goes
+        assert not found.open
     np.testing.assert_allclose(run(to_model(graph), feeds)[0], run(model, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
@@ -266,4 +272,4 @@ def test_first_scan_is_listed_as_unsupported(tmp_path):
     node = N("Scan", ["", "s0", "x"], ["y", "z2"], name="first_scan", body=body, num_scan_inputs=1)
     feeds = {"s0": np.zeros((1, 3), np.float32), "x": np.zeros((1, 4, 3), np.float32)}
     (row,) = unsupported(imported(tmp_path, model_of(8, [node], feeds, ["y"])))
-    assert row["node"] == "first_scan" and "Scan" in row["op"] and row["remedy"]
+    assert row.node == "first_scan" and "Scan" in row.op and row.remedy

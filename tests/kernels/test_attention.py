@@ -7,6 +7,7 @@ import pytest
 
 from codegen.kernels.attention import lower_attention
 from tests.kernels.lowered import Case, Op, check
+from tests.kernels.on_chips import check_on_chips
 
 rng = np.random.default_rng(0)
 
@@ -130,3 +131,22 @@ def test_causal(s: int, t: int, symbolic: bool) -> None:
     c = case(1, 2, s, t, 16, symbolic=symbolic, is_causal=1)
     c = Case(c.family, c.ops, c.arrays, c.outputs, (), c.symbolic, dims=c.dims, opset=23)
     check(c, lower_attention, rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("total", [9, 1])
+def test_mask_whose_extent_only_the_run_knows(total: int) -> None:
+    mask = rng.normal(0, 2, (2, 1, 4, total)).astype(np.float32)
+    c = case(2, 3, 4, 9, 16, mask=mask, symbolic=True)
+    c = Exact(c.family, c.ops, c.arrays, c.outputs, (), {**c.symbolic, "m": ("b", 1, "s", "total")},
+              dims={**c.dims, "total": total}, opset=23)  # fmt: skip
+    check(c, lower_attention, rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("chip,dtype", [("Ascend910B2", np.float32), ("Ascend910B2", np.float16), ("Ascend310P3", np.float16)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_chips(chip: str, dtype: type, symbolic: bool) -> None:
+    mask = rng.normal(0, 1, (1, 1, 70, 130)).astype(np.float32)
+    tolerance = 1e-5 if dtype is np.float32 else 4e-3
+    for c in (case(1, 2, 70, 130, 32, hk=1, dtype=dtype, symbolic=symbolic, mask=mask),
+              case(2, 2, 5, 7, 16, dv=32, dtype=dtype, symbolic=symbolic)):  # fmt: skip
+        check_on_chips(c, lower_attention, tolerance, tolerance, [chip])

@@ -81,6 +81,15 @@ def test_concat_and_split(where: int) -> None:
     run("Split", arrays, ["a", "b"], axis=where)
 
 
+def test_run_time_concat_and_slices_of_a_table() -> None:
+    n, m = dim("n"), dim("m")
+    arrays = {"a": f32(3, 5, 8), "b": f32(3, 70, 8)}
+    symbolic = {"a": (3, n, 8), "b": (3, m, 8), "y": (3, n + m, 8)}
+    run("Concat", arrays, dynamic=("a", "b"), symbolic=symbolic, dims={"n": 5, "m": 70}, axis=1)
+    arrays = {"x": f32(90, 8), "s": i64(0), "e": i64(70), "a": i64(0), "t": i64(1)}
+    run("Slice", arrays, symbolic={"y": (m, 8)}, dims={"m": 70})
+
+
 def test_channels_last_concat() -> None:
     arrays = {"a": f32(2, 5, 6, 7), "b": f32(2, 9, 6, 7)}
     symbolic = {"a": (2, 5, "h", "w"), "b": (2, 9, "h", "w"), "y": (2, 14, "h", "w")}

@@ -360,4 +360,9 @@ def test_resize_with_axes_and_policies(policy: str) -> None:
     attrs = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
     for size in ([7, 9], [20, 6], [5, 5]):
         check("Resize", [f32((1, 2, 8, 6)), None, None, i64(size)], attrs, constants={3}, symbolic=False)
-    check("Resize", [f32((1, 2, 8, 6)), None, np.array([1.3, 0.7], np.float32)], attrs, constants={2}, symbolic=False)
+
+
+def test_resize_with_axes_and_scales() -> None:
+    scales = np.array([1.3, 0.7], np.float32)
+    attrs = {"axes": [2, 3], "mode": "linear"}
+    check("Resize", [f32((1, 2, 8, 6)), None, scales], attrs, constants={2}, symbolic=False)
