@@ -96,6 +96,7 @@ class Binder:
                 dim_owners.append(number)
         self.slots = np.array(slots, np.int64)
         self._offsets, self._needs, self._owners = (np.array(a, np.int64) for a in (offsets, needs, owners))
+        self._requirements = [(table.add(left), table.add(right)) for left, right, _, _ in plan.requirements]
         self._dims, self._dim_owners = np.array(dims, np.int64), dim_owners
         self._lows, self._highs = np.array(lows, np.int64), np.array(highs, np.int64)
         self._grids, self._works = np.array(grids, np.int64), np.array(works, np.int64)
@@ -126,6 +127,13 @@ class Binder:
         """
         model, plan = self.model, self.model.plan
         values = self.table.evaluate(dims)
+        for (left, right, broadcast, node), (a, b) in zip(plan.requirements, self._requirements, strict=True):
+            if values[a] != values[b] and not (broadcast and 1 in (values[a], values[b])):
+                raise InvalidModel(
+                    f"the input shapes do not fit together: {left} is {values[a]} and {right} is {values[b]}",
+                    where={"node": node},
+                    remedy="give inputs for which both extents are equal",
+                )
         storage_bytes, storage_offsets = values[self._storage_bytes], values[self._storage_offsets]
         arena = int(values[self._arena])
         if keep:

@@ -91,6 +91,8 @@ class LoadedPlan:
     n_objects: int
     tasks: tuple[PlanTask, ...]
     output_copies: tuple[tuple[int, int], ...]
+    requirements: tuple[tuple[Dim, Dim, bool, str], ...] = ()
+    """(left, right, broadcast, node): extents that must agree, or one of them be 1 if they may broadcast."""
 
 
 def read_plan(plan: object, programs: object) -> LoadedPlan:
@@ -138,6 +140,10 @@ class _Reader:
             output_copies=tuple(
                 (_number(o, self.counts["output"] - 1), _number(v, self.n_values - 1))
                 for o, v in _rows(source["output_copies"])
+            ),
+            requirements=tuple(
+                (self.size(left), self.size(right), bool(broadcast), _text(node))
+                for left, right, broadcast, node in _rows(source["requirements"])
             ),
         )
 

@@ -25,11 +25,13 @@ from codegen.targets.roofline import estimate
 from codegen.tile.text import parse_program
 from frontend import read_model, unsupported, unsupported_error
 from graph_opt.ir import Graph
+from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.passes import run_passes
 from graph_opt.ir.text import to_text
-from graph_opt.plan import Plan, PlanInput, Scheduled, ValueInfo, plan, plan_to_json
+from graph_opt.plan import Demand, Plan, PlanInput, Scheduled, ValueInfo, plan, plan_to_json
 from graph_opt.plan.bounds import live_bytes
 from tensor_types.dims import evaluate
+from tensor_types.dims import names as dim_names
 
 
 @dataclass
@@ -166,7 +168,13 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     ]  # fmt: skip
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
     names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
-    return PlanInput(tuple(infos), tuple(scheduled), *names, dict(graph.dims))
+    dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
+    demands = [
+        Demand(r.left, r.right, r.broadcast, node)
+        for r, node in graph.requirements.items()
+        if dim_names(r.left) | dim_names(r.right) <= dims.keys()
+    ]
+    return PlanInput(tuple(infos), tuple(scheduled), *names, dims, tuple(demands))
 
 
 def _shapes(given: str | Mapping[str, Sequence[int]] | None) -> dict[str, Sequence[int]] | None:

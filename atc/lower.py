@@ -53,7 +53,36 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
             continue
         for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
             _add_host(lowered, inner, "no kernel for it" if node.op != "Fused" else "no kernel for this form")
+    _drop_unread(graph, lowered)
     return lowered
+
+
+def _drop_unread(graph: Graph, lowered: Lowered) -> None:
+    """Records that nothing reads go: kernels take shapes from the types, not from the operators that compute them."""
+    read = {v.name for v in graph.outputs}
+    kept = []
+    for record, guards in zip(reversed(lowered.records), reversed(lowered.guards), strict=True):
+        takes, gives = _names(record)
+        if read.isdisjoint(gives):
+            continue
+        read.update(takes)
+        read.update(name for name, _ in guards)
+        kept.append((record, guards))
+    kept.reverse()
+    lowered.records = [r for r, _ in kept]
+    lowered.guards = [g for _, g in kept]
+    hosts = {r.node for r in host_records(lowered)}
+    lowered.reasons = {name: why for name, why in lowered.reasons.items() if name in hosts}
+
+
+def _names(record: Record) -> tuple[set[str], set[str]]:
+    """Names of the values that a record takes and gives."""
+    if isinstance(record, AliasRecord):
+        return {record.input}, {record.output}
+    if isinstance(record, HostRecord):
+        return {n for n in record.inputs if n}, set(record.outputs)
+    takes = {o.value for o in record.operands if o.value and o.role in ("in", "inout")}
+    return takes, {o.value for o in record.operands if o.value and o.role in ("out", "inout")}
 
 
 def _add_merge(lowered: Lowered, node: Node, target: Target) -> bool:

@@ -70,7 +70,7 @@ def _reference(entries: Mapping[str, str]) -> bytes:
     tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value)
-    return tensor.SerializeToString()  # fields of a message may come in any order, so this continues the tensor
+    return bytes(tensor.SerializeToString())  # fields of a message may come in any order, so this continues the tensor
 
 
 def _fields(content: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -101,9 +101,9 @@ def problem_of(node: Node) -> Problem:
         elif layout == "bshd" and len(shape) == 4:
             shape = tuple(shape[p] for p in _HEAD_SPLIT)
         if len(shape) == 3:
-            count = int(anchor.attrs["q_num_heads" if name == "q" else "kv_num_heads"])  # type: ignore[call-overload]
+            count = anchor.attrs["q_num_heads" if name == "q" else "kv_num_heads"]
             hidden = shape[2]
-            if not isinstance(hidden, int):
+            if not isinstance(hidden, int) or not isinstance(count, int):
                 raise NotLowerable("the hidden size is not static")
             shape, layout = (shape[0], count, shape[1], hidden // count), "bshd"
         if not isinstance(shape[1], int) or not isinstance(shape[3], int):
@@ -265,8 +265,9 @@ class _HostKernel(_Kernel):
         p, task, paths = self.p, self.task, self.paths
         lanes = self.target.vector_bytes // 4
         self.panel = lanes * (4 if self.target.registers >= 32 else 2)
-        one = isinstance(self.t, int) and self.t <= _ONE_BLOCK
-        self.keys = -(-int(self.t) // self.panel) * self.panel if one else _KEYS
+        few = self.t if isinstance(self.t, int) and self.t <= _ONE_BLOCK else None
+        one = few is not None
+        self.keys = _KEYS if few is None else -(-few // self.panel) * self.panel
         chunk = _even(self.s, _CHUNK)
         heads = p.q.heads * (p.q.batch if isinstance(p.q.batch, int) else 1)
         if heads < _PARALLEL:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from codegen.kernels.conv_core import (
     ConvShape,
-    ConvTiling,
     choose_tiling,
     emit_conv,
     weight_packing,
@@ -16,6 +15,7 @@ from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, slidi
 from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_panel
 from codegen.kernels.depthwise_core import DepthwiseShape, emit_depthwise
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_space import Space, body_of, order, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask, physical
 from codegen.targets.target import Target
@@ -27,19 +27,27 @@ from tensor_types.dtypes import BF16, F16, F32, F64
 from tensor_types.formats import channels_last, panels
 
 
-def lower_conv(node: Node, target: Target) -> list[Record] | None:
-    """One task for a Fused node around a Conv; None if its weight is not constant or a dtype has no kernel."""
+def lower_conv(node: Node, target: Target) -> list[Record]:
+    """One task for a Fused node around a Conv or ConvTranspose; NotLowerable says why there is none."""
     body = body_of(node)
     anchor = body.nodes[0]
-    if anchor.op not in ("Conv", "ConvTranspose") or target.explicit_memory or not all(can_emit(n) for n in body.nodes[1:]):
-        return None
+    if target.explicit_memory:
+        raise NotLowerable("convolutions have no kernels with explicit memory")
+    if anchor.op not in ("Conv", "ConvTranspose"):
+        raise NotLowerable(f"{anchor.op} is no convolution")
+    if refused := [n for n in body.nodes[1:] if not can_emit(n)]:
+        raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
     values = outer_values(node)
     x, w, bias = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
     assert x is not None and w is not None
-    if x.shape is None or x.rank < 3 or w.data is None or x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
-        return None
-    if anchor.output.shape is None or not isinstance(x.shape[1], int):
-        return None
+    if w.data is None:
+        raise NotLowerable(f"the weight {w.name} is not constant")
+    shape_of(x)
+    shape_of(anchor.output)
+    if x.rank < 3 or not isinstance(shape_of(x)[1], int):
+        raise NotLowerable("no static number of channels")
+    if x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
+        raise NotLowerable(f"a convolution of {x.dtype} with {w.dtype}")
     return _Lowering(node, target, x, w, bias).run()
 
 
@@ -61,9 +69,9 @@ class _Lowering:
             if name in used and immediate(v) is None and name != self.anchor.output.name
         }  # fmt: skip
 
-    def run(self) -> list[Record] | None:
+    def run(self) -> list[Record]:
         if any(v.shape != self.shape or v.format != self.format for _, v in self.outputs):
-            return None
+            raise NotLowerable("results of different shapes or formats")
         if any(d == 0 for d in self.shape):
             return []
         assert self.w.shape is not None and self.x.shape is not None
@@ -74,9 +82,9 @@ class _Lowering:
             return self._transposed(groups, channels, int(self.w.shape[1]), kernel)  # type: ignore[arg-type]
         axes = sliding_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
         if axes is None:
-            return None
+            raise NotLowerable("SAME pads of a run-time size with a stride")
         last = channels_last(len(self.shape))
-        if groups == channels == features and groups > 1 and self.x.format == last:
+        if groups == channels == features and groups > 1 and self.x.format == last and self.x.dtype in (F32, F64):
             return self._depthwise(axes, channels)
         conv = ConvShape(
             self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
@@ -131,7 +139,7 @@ class _Lowering:
         emit_conv(task, conv, tiling, x, weight, finish)
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
 
-    def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> list[Record] | None:
+    def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> list[Record]:
         task, w = self.task, self.w
         assert self.x.shape is not None
         axes = transposed_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
@@ -162,9 +170,7 @@ class _Lowering:
         emit_transposed(task, shape, x, weight, panel, finish)
         return [task.record(work=self._work(product(kernel) * shape.channels))]
 
-    def _depthwise(self, axes: Sequence[Axis], channels: int) -> list[Record] | None:
-        if self.x.dtype not in (F32, F64):
-            return None
+    def _depthwise(self, axes: Sequence[Axis], channels: int) -> list[Record]:
         task = self.task
         assert self.x.shape is not None and self.w.shape is not None
         batch = task.extent(self.x.shape[0])

@@ -10,6 +10,7 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim
+from tensor_types.dtypes import F32
 
 
 def lower_gru(node: Node, target: Target) -> list[Record] | None:
@@ -43,13 +44,12 @@ class _Gru(Recurrence):
         """The products of a state with panels first .. last-1 of R."""
         with self.task.loop("n", last - first) as i:
             n = i + first
-            columns = self.panel_columns(n)
-            weight = self.recurrent.view(direction, n, axis(0), axis(1), shape=(self.hidden, columns))
-            products = self.products.window((0, self.panel * n), (self.rows, columns))
-            self.task.matmul(products, state, weight, nm=1, nk=1)
+            products = self.products.window((0, self.panel * n), (self.rows, self.panel_columns(n)))
+            addends = []
             if self.bias is not None:
                 at = self.columns + self.panel * n + axis(1)
-                self.task.add(products, products, self.bias.view(direction, at, shape=(self.rows, columns)))
+                addends.append(self.bias.view(direction, at, shape=products.shape))
+            self.recurrent_product(self.recurrent, direction, n, state, products, *addends)
 
     def step(self, direction: Dim, inputs: View) -> None:
         task, hidden = self.task, self.hidden
@@ -57,7 +57,8 @@ class _Gru(Recurrence):
         h = self.hidden_state.window((0, 0), size)
         z, r, g = (t.window((0, 0), size) for t in self.parts)
         b, t, row, _ = inputs.index
-        x = [View(inputs.base, (b, t, row, hidden * k + axis(1)), size) for k in range(3)]
+        parts = [View(inputs.base, (b, t, row, hidden * k + axis(1)), size) for k in range(3)]
+        x = [self.paths.vector_input(part, (self.block, hidden), F32) for part in parts]
         product = [self.products.window((0, hidden * k), size) for k in range(3)]
         boundary = 2 * hidden
         self._multiply(direction, h, 0, self.n_panels if self.reset_after else -(-boundary // self.panel))

@@ -10,6 +10,7 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim
+from tensor_types.dtypes import F32
 
 
 def lower_lstm(node: Node, target: Target) -> list[Record] | None:
@@ -43,18 +44,17 @@ class _Lstm(Recurrence):
         size = (rows, self.hidden)
         h, c = (t.window((0, 0), size) for t in (self.hidden_state, self.cell))
         with task.loop("n", self.n_panels) as n:
-            columns = self.panel_columns(n)
-            gates = self.gates_tile.window((0, self.panel * n), (rows, columns))
-            weight = self.recurrent.view(direction, n, axis(0), axis(1), shape=(self.hidden, columns))
-            task.matmul(gates, h, weight, nm=1, nk=1)
+            gates = self.gates_tile.window((0, self.panel * n), (rows, self.panel_columns(n)))
             b, t, r, _ = inputs.index
-            task.add(gates, gates, View(inputs.base, (b, t, r, self.panel * n + axis(1)), (rows, columns)))
+            addend = View(inputs.base, (b, t, r, self.panel * n + axis(1)), gates.shape)
+            self.recurrent_product(self.recurrent, direction, n, h, gates, addend)
         i, o, f, g, scratch = (t.window((0, 0), size) for t in self.parts)
         source = [self.gates_tile.window((0, self.hidden * k), size) for k in range(4)]
 
         def gate(dst: View, k: int, cell: View, which: int) -> None:
             if self.peephole is not None:
                 factor = self.peephole.view(direction, which * self.hidden + axis(1), shape=size)
+                factor = self.paths.vector_input(factor, (self.block, self.hidden), F32)
                 task.mul(scratch, cell, factor)
                 task.add(scratch, scratch, source[k])
                 task.sigmoid(dst, scratch)

@@ -174,8 +174,14 @@ class _Lowering:
             for v in n.inputs:
                 if v is not None and v.name not in made and immediate(self.values.get(v.name, v)) is None:
                     found[v.name] = self.values[v.name]
-        if any(len(shape_of(v)) > len(shape_of(p.anchor.output)) for v in found.values()):
-            raise NotLowerable("an operand has more axes than the product")
+        result = shape_of(p.anchor.output)
+        for v in found.values():
+            shape = shape_of(v)
+            if len(shape) > len(result) or not v.format.is_plain:
+                raise NotLowerable("an operand with more axes than the product, or not in plain order")
+            _check_broadcast(v.name, shape, result[len(result) - len(shape) :])
+        for v in (p.a, p.b):
+            _check_broadcast(v.name, _lead(v, len(result)), result[:-2])
         return list(found.values())
 
     def _groups(self, value: Value) -> list[int]:
@@ -331,16 +337,12 @@ class _Lowering:
         p, task = self.problem, self.task
         sb = shape_of(p.b)
         assert isinstance(p.k, int) and isinstance(p.n, int)
-        batch = tuple(d for d in sb[:-2] if d != 1)
+        # Batch axes as the grid sees them: those of extent 1 left out, neighbours merged.
+        batch = tuple(d for d in lead if isinstance(d, int))
         rank = len(batch) + 2
-        permute = tuple(range(len(sb) - 2)) + (len(sb) - 1, len(sb) - 2) if p.trans_b else None
+        permute = (*range(len(sb) - 2), len(sb) - 1, len(sb) - 2) if p.trans_b else None
         reshape = (*batch, p.k, p.n) if len(sb) != rank else None
         shape = [*batch, -(-p.n // self.columns), p.k, self.columns]
-        if len(lead) != len(batch):
-            # Batch axes were merged into fewer groups.
-            reshape = (*(int(d) for d in lead), p.k, p.n)  # type: ignore[arg-type]
-            rank = len(lead) + 2
-            shape = [*lead, -(-p.n // self.columns), p.k, self.columns]
         packing = panels(self.columns, rank)
         if self.in_quads:
             packing = quads(self.columns, rank)
@@ -387,6 +389,13 @@ class _Lowering:
             held = operands[inner.name]
             assert isinstance(held, View)
             paths.store(stores[inner.name], held)
+
+
+def _check_broadcast(name: str, shape: Sequence[Dim], result: Sequence[Dim]) -> None:
+    """NotLowerable unless it is known which axes repeat."""
+    for size, whole in zip(shape, result, strict=True):
+        if size != 1 and size != whole:
+            raise NotLowerable(f"{name}: extent {size} against {whole} may or may not broadcast")
 
 
 def _lead(value: Value, rank: int) -> tuple[Dim, ...]:

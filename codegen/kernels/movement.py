@@ -20,8 +20,8 @@ from tensor_types.dims import Dim, product
 class Move:
     """A movement node with its outer values; makes one task per copy."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, target: Target) -> None:
+        self.node, self.explicit = node, target.explicit_memory
         body = body_of(node)
         if len(body.nodes) != 1:
             raise NotLowerable("movement kernels hold one operator")
@@ -76,7 +76,7 @@ class Move:
             return
         task = KernelTask(self.node, "movement")
         physical = [[walks[a] for a in order(v.format, len(walks))] for v, walks in ((source, reads), (target, writes))]
-        emit_copy(task, source, target, extents, physical[0], physical[1], pad)
+        emit_copy(task, source, target, extents, physical[0], physical[1], pad, self.explicit)
         self.records.append(task.record(work=product(program_dim(task, e) for e in extents)))
 
 
@@ -87,9 +87,7 @@ def walks(shape: Sequence[Dim]) -> list[Walk]:
 
 def lower_movement(node: Node, target: Target) -> list[Record]:
     """Tasks of a Fused node with one moving operator; NotLowerable says why there are none."""
-    if target.explicit_memory:
-        raise NotLowerable("movement has no kernels with explicit memory")
-    move = Move(node)
+    move = Move(node, target)
     rule = _RULES.get(move.op.op)
     if rule is None:
         raise NotLowerable(f"{move.op.op} has no kernel")
@@ -294,6 +292,7 @@ def _gather(m: Move) -> None:
                 x, y, rest, reads, _with_units(rest, where, indices.rank)
             )
             return
+    _host_only(m)
     task = KernelTask(m.node, "movement")
     outer, count, inner = product(shape[:where]), product(wanted), product(shape[where + 1 :])
     if any(d == 0 for d in (outer, count, inner)):
@@ -315,6 +314,11 @@ def _gather(m: Move) -> None:
     m.records.append(task.record(work=product(extents)))
 
 
+def _host_only(m: Move) -> None:
+    if m.explicit:
+        raise NotLowerable(f"{m.op.op} has no kernel with explicit memory")
+
+
 def _with_units(rest: Sequence[Dim], where: int, units: int) -> list[Walk]:
     result = walks(rest)
     return [*result[:where], *(Walk(1, None) for _ in range(units)), *result[where:]]
@@ -330,6 +334,7 @@ def _gather_elements(m: Move) -> None:
         raise NotLowerable("GatherElements of a corner")
     if any(d == 0 for d in wanted):
         return
+    _host_only(m)
     task = KernelTask(m.node, "movement")
     sizes, extents = [[program_dim(task, d) for d in s] for s in (shape, wanted)]
     table, index = task.operand(x, shape=sizes), task.operand(indices, shape=extents)
@@ -345,6 +350,7 @@ def _cumsum(m: Move) -> None:
         raise NotLowerable("CumSum along a run-time axis")
     if any(d == 0 for d in shape):
         return
+    _host_only(m)
     task = KernelTask(m.node, "movement")
     at = where[0] % len(shape)
     sizes = [program_dim(task, d) for d in (product(shape[:at]), shape[at], product(shape[at + 1 :]))]
@@ -359,7 +365,7 @@ def _cumsum(m: Move) -> None:
 
 
 def _resize(m: Move) -> None:
-    m.records += lower_resize(m.node, m.op, m.input(0), m.output)
+    m.records += lower_resize(m.node, m.op, m.input(0), m.output, m.explicit)
 
 
 _RULES: dict[str, Callable[[Move], None]] = {

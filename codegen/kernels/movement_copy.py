@@ -50,11 +50,8 @@ class _Extents:
         """The size of an axis. One that a loop covers partly is start, extent and rest, which proves the accesses."""
         if walk.loop is not None and walk.step == 1 and not walk.is_full(extents[walk.loop]):
             extent = extents[walk.loop]
-            rest = walk.size - walk.start - extent
-            if not isinstance(rest, int):
-                if isinstance(extent, int) and isinstance(walk.start, int):
-                    return self(walk.size, low)
-                return self(walk.start) + self(extent) + self(rest)
+            if isinstance(extent, Expr) or isinstance(walk.start, Expr):
+                return self(walk.start) + self(extent) + self(walk.size - walk.start - extent)
         return self(walk.size, low)
 
     def __call__(self, value: Dim, low: int = 0) -> Dim:
@@ -66,7 +63,8 @@ class _Extents:
                 return made + distance
         plain = all(a.kind == "dim" for m, _ in value.terms for a in m) and all(f > 0 for _, f in value.terms)
         if plain and not value.is_name:
-            return program_dim(self.task, value)
+            self.known[value] = program_dim(self.task, value)
+            return self.known[value]
         self.known[value] = self.task.extent(value, low)
         return self.known[value]
 
@@ -124,11 +122,12 @@ def _join(sizes: dict[int, Dim], walks: list[Walk], a: int, b: int) -> list[Walk
 
 def emit_copy(
     task: KernelTask, source: Value, target: Value, extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk],
-    pad: float | int | None = None,
+    pad: float | int | None = None, explicit: bool = False,
 ) -> None:  # fmt: skip
     """Appends a copy as the task's whole body; with `pad`, source positions outside the axes read as that number.
 
-    Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped.
+    Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped. With `explicit` memory
+    the rows of the tile are whole blocks of a chip's memory.
     """
     if pad is None:
         extents, reads, writes = merged(extents, *(_without_units(w, extents) for w in (reads, writes)))
@@ -151,7 +150,8 @@ def emit_copy(
             for w in walks
         ]
 
-    tile = task.tile("t", source.dtype, block or (1,))
+    row = 1 if not explicit else max(1, 32 // source.dtype.bytes)
+    tile = task.tile("t", source.dtype, (*block[:-1], -(-(block or (1,))[-1] // row) * row))
     shape = tuple(counts) or (1,)
     held = tile.view(*(axis(i) for i in range(len(tile.shape))), shape=shape)
     task.instr("TLOAD", held, View(x.name, tuple(index(reads)), shape), **({} if pad is None else {"pad": pad}))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from codegen.kernels.conv_core import panel_width
+from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
@@ -23,6 +24,7 @@ from tensor_types.formats import panels
 
 _BATCH_BLOCK = 24
 _TIME_BLOCK = 32
+_CHIP_ROWS, _CHIP_COLUMNS = 64, 64
 
 
 class Recurrence(ABC):
@@ -35,8 +37,8 @@ class Recurrence(ABC):
 
     def __init__(self, node: Node, target: Target, family: str) -> None:
         body = body_of(node)
-        if len(body.nodes) != 1 or target.explicit_memory:
-            raise NotLowerable("one layer for a host")
+        if len(body.nodes) != 1:
+            raise NotLowerable("more than one layer")
         self.anchor = body.nodes[0]
         self.values = body_values(node)
         self.target = target
@@ -57,10 +59,11 @@ class Recurrence(ABC):
         self.task = KernelTask(node, family)
         self.steps, self.batch = self.task.extent(steps), self.task.extent(batch)
         self.work = 2 * steps * batch * self.columns * (self.width + self.hidden) * self.directions
+        self.paths = MemoryPaths(self.task, target, products=3)
         lanes = target.vector_bytes // 4
-        self.panel = panel_width(self.columns, 4 * lanes if target.registers >= 32 else 2 * lanes, lanes)
+        widest = _CHIP_COLUMNS if target.explicit_memory else (4 if target.registers >= 32 else 2) * lanes
+        self.panel = panel_width(self.columns, widest, lanes)
         self.n_panels = -(-self.columns // self.panel)
-        self._tiles = 0
 
     # What a layer gives
 
@@ -93,11 +96,11 @@ class Recurrence(ABC):
         space = task.workspace(F32, wide)
         self.space = space
         self.declare()
-        self.direction: Dim = 0 if self.directions == 1 else task.grid("d", self.directions)
+        self.direction = self.paths.grid(self.directions)
         first: Dim = 0
         rows: Dim = block
-        if self.batch != block:
-            first = task.grid("b", ceildiv(self.batch, block)) * block
+        if not isinstance(self.batch, int) or self.batch != block:
+            first = self.paths.grid(ceildiv(self.batch, block)) * block
             even = isinstance(self.batch, int) and self.batch % block == 0
             rows = block if even or block == 1 else dmin(block, self.batch - first)
         self.first, self.rows = first, rows
@@ -133,17 +136,48 @@ class Recurrence(ABC):
         """Declares further operands of the layer."""
 
     def weight(self, value: Value | None, depth: int) -> Buffer:
-        """A weight [directions, gates*H, depth] as panels [directions, panel, depth, NR]."""
+        """A weight [directions, gates*H, depth] as panels [directions, panel, depth, NR]; for chips as it is."""
         assert value is not None
+        if self.target.explicit_memory:
+            return self.task.operand(value)
         return self.task.operand(
             value, "in", (self.directions, self.n_panels, depth, self.panel), packing=panels(self.panel, 3),
             permute=(0, 2, 1),
         )  # fmt: skip
 
+    def weight_panel(self, weight: Buffer, direction: Dim, p: Dim, depth: int) -> View:
+        """Panel p of a weight as [depth, columns]."""
+        shape = (depth, self.panel_columns(p))
+        if self.target.explicit_memory:
+            return weight.view(direction, self.panel * p + axis(1), axis(0), shape=shape)
+        return weight.view(direction, p, axis(0), axis(1), shape=shape)
+
+    def recurrent_product(
+        self, weight: Buffer, direction: Dim, n: Dim, state: View, result: View, *addends: View
+    ) -> None:
+        """result = state @ panel n of R + addends, which are rows or blocks in global memory."""
+        paths, bounds = self.paths, (self.block, self.panel)
+        if self.target.explicit_memory:
+            shared = paths.private(F32, (self.block, self.hidden), state.shape)
+            self.task.store(shared, state)
+            state = shared
+        panel = self.weight_panel(weight, direction, n, self.hidden)
+        if not self.target.explicit_memory:
+            self.task.matmul(result, state, panel, nm=1, nk=1)
+            product = result
+        else:
+            acc = paths.accumulator(F32, bounds, result.shape)
+            paths.product(acc, bounds, state, panel, F32)
+            product = paths.to_vector(acc, bounds, F32)
+        for addend in addends:
+            self.task.add(result, product, paths.vector_input(addend, bounds, F32))
+            product = result
+        if product is not result:
+            self.task.mov(result, product)
+
     def tile(self, *shape: int) -> Buffer:
-        """A tile under a canonical name."""
-        self._tiles += 1
-        return self.task.tile(f"t{self._tiles - 1}", F32, shape)
+        """A tile of f32."""
+        return self.paths.tile(F32, shape)
 
     def panel_columns(self, p: Dim) -> Dim:
         """Columns of panel p."""
@@ -167,23 +201,26 @@ class Recurrence(ABC):
     def _project(self, x: Buffer, w: Buffer, bias: Buffer | None) -> None:
         """The workspace: x @ W + biases for all steps."""
         task, rows = self.task, self.rows
-        size = min(_TIME_BLOCK, self.steps) if isinstance(self.steps, int) else _TIME_BLOCK
-        acc = self.tile(size, self.block, self.panel)
+        most = max(1, _CHIP_ROWS // self.block) if self.target.explicit_memory else _TIME_BLOCK
+        size = min(most, self.steps) if isinstance(self.steps, int) else most
+        bounds = (size, self.block, self.panel)
         with task.loop("p", self.n_panels) as p:
             columns = self.panel_columns(p)
+            weight = self.weight_panel(w, self.direction, p, self.width)
             with task.loop("s", ceildiv(self.steps, size)) as s:
                 even = isinstance(self.steps, int) and self.steps % size == 0
                 steps = size if even else dmin(size, self.steps - size * s)
                 shape = (steps, rows, columns)
-                block = acc.window((0, 0, 0), shape)
                 source = x.view(size * s + axis(0), self.first + axis(1), axis(2), shape=(steps, rows, self.width))
-                weight = w.view(self.direction, p, axis(0), axis(1), shape=(self.width, columns))
-                task.matmul(block, source, weight, nm=2, nk=1)
+                acc = self.paths.accumulator(F32, bounds, shape)
+                self.paths.product(acc, bounds, source, weight, F32)
+                block = self.paths.to_vector(acc, bounds, F32)
                 column = self.panel * p + axis(2)
-                if bias is not None:
-                    task.add(block, block, bias.view(self.direction, column, shape=shape))
-                    if self.joins_recurrent_bias:
-                        task.add(block, block, bias.view(self.direction, self.columns + column, shape=shape))
+                shifts = [] if bias is None else [0, self.columns] if self.joins_recurrent_bias else [0]
+                for shift in shifts:
+                    assert bias is not None
+                    part = bias.view(self.direction, shift + column, shape=shape)
+                    task.add(block, block, self.paths.vector_input(part, bounds, F32))
                 task.store(self.space.view(self.direction, size * s + axis(0), self.first + axis(1), column,
                                            shape=shape), block)  # fmt: skip
 

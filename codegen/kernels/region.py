@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.memory_paths import MemoryPaths
+from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
 from codegen.tile.ir import View, axis
-from graph_opt.ir.core import Node
+from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
 
@@ -51,40 +53,59 @@ def grid_blocks(task: KernelTask, extents: Sequence[Dim], block: Sequence[int]) 
     return starts, counts
 
 
-def lower_region(node: Node, target: Target) -> list[Record] | None:
-    """One task for a Fused node of element-wise operators; None if an operator has no instructions."""
+def lower_region(node: Node, target: Target) -> list[Record]:
+    """One task for a Fused node of element-wise operators; NotLowerable says why there is none."""
     body = body_of(node)
-    if not all(can_emit(n) for n in body.nodes):
-        return None
+    if refused := [n for n in body.nodes if not can_emit(n)]:
+        raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
     outputs = outer_outputs(node)
-    values = outer_values(node)
-    used = {v.name for n in body.nodes for v in n.inputs if v is not None}
-    read = [v for name, v in values.items() if name in used and immediate(v) is None]
     first = outputs[0][1]
-    if first.shape is None or any(o.shape != first.shape or o.format != first.format for _, o in outputs):
-        return None
-    if any(v.shape is None for v in read):
-        return None
-    if any(d == 0 for d in first.shape):
+    shape = shape_of(first)
+    if any(o.shape != shape or o.format != first.format for _, o in outputs):
+        raise NotLowerable("results of different shapes")
+    if any(d == 0 for d in shape):
         return []
+    most = _BLOCK if len(body.nodes) <= 40 else _BLOCK // 8
+    while True:
+        task = _emit(node, target, outputs, most)
+        if not target.explicit_memory or task.bytes_in("UB") <= target.memories["UB"].bytes:
+            return [task.record(work=product(task.extent(d) for d in shape) * len(body.nodes))]
+        most //= 2
+        if most < 64:
+            raise NotLowerable("a block does not fit the vector engine's memory")
+
+
+def _emit(node: Node, target: Target, outputs: Sequence[tuple[str, Value]], most: int) -> KernelTask:
+    """The task with blocks of at most so many elements."""
+    body, values = body_of(node), outer_values(node)
+    used = {v.name for n in body.nodes for v in n.inputs if v is not None}
+    read = {name: v for name, v in values.items() if name in used and immediate(v) is None}
+    first = outputs[0][1]
     task = KernelTask(node, "region")
-    space = Space(task, first.shape, first.format, [*read, *(o for _, o in outputs)])
-    block = blocks(space.extents, _BLOCK if len(body.nodes) <= 40 else _BLOCK // 8)
+    paths = MemoryPaths(task, target)
+    space = Space(task, shape_of(first), first.format, [*read.values(), *(o for _, o in outputs)])
+    block = blocks(space.extents, most)
     starts, counts = grid_blocks(task, space.extents, block)
     index = [s + axis(i) for i, s in enumerate(starts)]
-    emitter = ElementwiseEmitter(task, block, counts)
+    # Rows of tiles are whole blocks of a chip's memory, for the smallest element.
+    tiles = (*block[:-1], -(-block[-1] // 32) * 32) if target.explicit_memory and block else block
+    emitter = ElementwiseEmitter(task, tiles or (1,), counts or (1,))
     operands: dict[str, Operand] = {}
     for name, value in values.items():
-        if name in used and immediate(value) is None:
-            operands[name] = space.view(value, index, counts)
-        elif (constant := immediate(value)) is not None:
+        if (constant := immediate(value)) is not None:
             operands[name] = constant
+        elif name in read:
+            operands[name] = paths.vector_input(space.view(value, index, counts or (1,)), tiles or (1,), value.dtype)
+    for n in body.nodes:
+        paths.require(n.output.dtype)
     emitter.run(body.nodes, operands, body.outputs)
     for name, value in outputs:
         result = operands[name]
-        destination = space.view(value, index, counts, "out")
+        destination = space.view(value, index, counts or (1,), "out")
         if isinstance(result, View):
             task.store(destination, result)
+        elif target.explicit_memory:
+            raise NotLowerable("a result that is one number")
         else:
             task.expands(destination, result)
-    return [task.record(work=product(space.extents) * len(body.nodes))]
+    return task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.text import program_to_text
@@ -73,6 +74,10 @@ class KernelTask(ProgramBuilder):
     def tile_shape(self, name: str) -> tuple[int, ...]:
         """The static shape of a tile declared before."""
         return next(t.shape for t in self._tiles if t.name == name)
+
+    def bytes_in(self, scope: str) -> int:
+        """Bytes of all tiles in a memory."""
+        return sum(prod(t.shape) * t.dtype.bytes * t.depth for t in self._tiles if t.scope == scope)
 
     def workspace(self, dtype: DType, shape: Sequence[Dim]) -> Buffer:
         """Scratch in global memory that lives during the task."""

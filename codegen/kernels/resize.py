@@ -30,7 +30,7 @@ def _factors(op: Node, x: Value, y: Value) -> list[int]:
     return factors
 
 
-def lower_resize(node: Node, op: Node, x: Value, y: Value) -> list[Record]:
+def lower_resize(node: Node, op: Node, x: Value, y: Value, explicit: bool) -> list[Record]:
     """Tasks of a Resize; NotLowerable if its mode or factors have no kernel."""
     if str(op.attrs.get("mode", "nearest")) != "nearest" or op.attrs.get("axes"):
         raise NotLowerable("Resize other than nearest")
@@ -56,6 +56,6 @@ def lower_resize(node: Node, op: Node, x: Value, y: Value) -> list[Record]:
     task = KernelTask(node, "movement")
     emit_copy(
         task, x, y, extents, [reads[a] for a in order(x.format, len(shape))],
-        [w for a in order(y.format, len(shape)) for w in writes[a]],
+        [w for a in order(y.format, len(shape)) for w in writes[a]], None, explicit,
     )  # fmt: skip
     return [task.record(work=product(program_dim(task, e) for e in extents))]

@@ -17,7 +17,7 @@ def _align_to_axis(node: PendingNode) -> None:
     if axis is None:
         return
     first, second = node.rank(0), node.rank(1)
-    start = int(axis) + first if int(axis) < 0 else int(axis)  # type: ignore[arg-type, call-overload]
+    start = int(axis) + first if int(axis) < 0 else int(axis)  # type: ignore[arg-type]
     behind = first - start - second
     if behind > 0:
         axes = node.ints(range(second, second + behind), "axes")

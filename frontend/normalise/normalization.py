@@ -36,7 +36,7 @@ def _per_activation(node: PendingNode) -> None:
 def _per_channel(node: PendingNode) -> None:
     """Scale and bias held one number per group."""
     shape = node.value(0).shape
-    groups = int(node.attrs["num_groups"])  # type: ignore[arg-type, call-overload]
+    groups = int(node.attrs["num_groups"])  # type: ignore[arg-type]
     if shape is None or not isinstance(shape[1], int):
         raise node.error("GroupNormalization with an unknown number of channels")
     for index in (1, 2):

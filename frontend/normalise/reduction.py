@@ -17,7 +17,7 @@ def _axes_as_input(node: PendingNode) -> None:
 def _over_flattened_axes(node: PendingNode) -> None:
     """Until opset 12 all axes from `axis` (default 1) on were normalised together, as one."""
     x = node.value(0)
-    axis = int(node.attrs.pop("axis", 1))  # type: ignore[arg-type, call-overload]
+    axis = int(node.attrs.pop("axis", 1))  # type: ignore[arg-type]
     if x.shape is not None:
         axis += len(x.shape) if axis < 0 else 0
         if axis == len(x.shape) - 1:
@@ -38,7 +38,7 @@ def _k_as_input(node: PendingNode) -> None:
 
 @form("GlobalLpPool LpPool", before=2)
 def _whole_power(node: PendingNode) -> None:
-    node.attrs["p"] = int(node.attrs.get("p", 2))  # type: ignore[arg-type, call-overload]
+    node.attrs["p"] = int(node.attrs.get("p", 2))  # type: ignore[arg-type]
 
 
 @form("DFT", before=20)

@@ -6,10 +6,11 @@ Knows no kernel code and no tile program: a record carries a program as opaque t
 from graph_opt.plan.plan_json import plan_to_json
 from graph_opt.plan.planner import plan
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record, TaskOperand
-from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
+from graph_opt.plan.task_graph import Demand, Plan, PlanInput, Scheduled, ValueInfo
 
 __all__ = [
     "AliasRecord",
+    "Demand",
     "HostRecord",
     "KernelRecord",
     "Plan",

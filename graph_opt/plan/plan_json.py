@@ -1,6 +1,7 @@
 """The plan as plain JSON values, as the runtime reads it.
 
     {"dims": {name: [low, high or null]},
+     "requirements": [[left, right, may broadcast, node]],
      "values": [{"name", "dtype", "shape" (list of expressions, or null), "format", "place" (or null)}],
      "inputs": [value number], "outputs": [value number],
      "programs": [text],
@@ -56,6 +57,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "guards": plan.n_guards,
         "objects": plan.n_objects,
         "tasks": [_task(t, number) for t in plan.tasks],
+        "requirements": [[_dim(r.left), _dim(r.right), r.broadcast, r.node] for r in plan.requirements],
         "output_copies": [[output, number[name]] for output, name in plan.output_copies],
     }
 

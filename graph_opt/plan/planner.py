@@ -102,6 +102,7 @@ class _Planner:
             n_guards=len(self.guards),
             n_objects=len(self.objects),
             output_copies=copies,
+            requirements=self.model.requirements,
         )
 
     # Tasks

@@ -47,6 +47,16 @@ class Scheduled:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """Two extents must be equal or, if `broadcast`, one of them 1; `node` needs it."""
+
+    left: Dim
+    right: Dim
+    broadcast: bool
+    node: str
+
+
+@dataclass(frozen=True)
 class PlanInput:
     """Everything that `plan` needs. `dims` are the named dims of the model and their inclusive ranges."""
 
@@ -55,6 +65,8 @@ class PlanInput:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    requirements: tuple[Demand, ...] = ()
+    """What shape inference took for granted; a run that breaks one is refused."""
 
 
 @dataclass(frozen=True)
@@ -147,3 +159,4 @@ class Plan:
     n_guards: int
     n_objects: int
     output_copies: tuple[tuple[int, str], ...] = ()
+    requirements: tuple[Demand, ...] = ()

@@ -73,7 +73,6 @@ FROM_ORT = {
               ["Split", "ReduceSum"]),
     "split_evenly": (11, [N("Split", ["x"], ["a", "y"], axis=2)], {}, ["Split"]),
     "split_evenly_13": (13, [N("Split", ["x"], ["a", "y"], axis=2)], {}, ["Split"]),
-    "split_unused": (13, [N("Split", ["x"], ["y", ""], axis=2)], {}, ["Split"]),
     "resize_11_tf_nn_up": (11, [N("Resize", ["x", "r", "s"], ["y"], nearest_mode="floor",
                                   coordinate_transformation_mode="tf_half_pixel_for_nn")],
                            {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 3, 2], np.float32)}, ["Resize"]),
@@ -259,6 +258,19 @@ def test_training_is_never_inference(tmp_path):
     constants = {"r": np.array(0.5, np.float32), "t": np.array(True)}
     graph = imported(tmp_path, model_of(13, [training], {"x": X}, ["y"], constants))
     assert [n.op for n in graph.nodes] == ["Dropout"]
+
+
+def test_unused_part_of_a_split_takes_its_share(tmp_path):
+    graph = imported(tmp_path, model_of(13, [N("Split", ["x"], ["y", ""], axis=2)], {"x": X}, ["y"]))
+    assert graph.outputs[0].shape == (2, 3, 2, 5)  # onnxruntime does not survive an output without a name
+    assert graph.nodes[0].attrs["num_outputs"] == len(graph.nodes[0].outputs) == 2
+
+
+def test_mask_of_dropout_has_the_type_of_its_opset(tmp_path):
+    for opset, dtype in ((9, "f32"), (10, "bool")):
+        graph = imported(tmp_path, model_of(opset, [N("Dropout", ["x"], ["h", "y"])], {"x": X}, ["y"]))
+        assert graph.outputs[0].name == "y" and str(graph.outputs[0].dtype) == dtype
+        assert graph.outputs[0].shape == X.shape
 
 
 def test_first_scan_is_listed_as_unsupported(tmp_path):

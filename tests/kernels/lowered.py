@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from codegen.targets import target
+from codegen.tile.interpreter import interpret
 from codegen.tile.text import parse_program
 from codegen.tile.verifier import verify
 from graph_opt.ir.core import Graph, Node, Value
@@ -21,6 +23,8 @@ from tensor_types.dtypes import from_numpy
 from tensor_types.formats import PLAIN, Format, channels_last
 from tests.llvm.native import HOSTS, Kernel
 
+CHIPS = ["Ascend910B2", "Ascend310P3"]
+"""Their programs are verified and interpreted."""
 
 Op = tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]
 """(operator, inputs, outputs, attributes); an empty input name is an absent one."""
@@ -120,7 +124,6 @@ def execute(records: Sequence[Record], values: dict[str, np.ndarray], dims: Mapp
         assert isinstance(record, KernelRecord)
         program = parse_program(record.program)
         verify(program, target(host))
-        kernel = Kernel(program, host)
         named = {}
         for param, operand in zip(program.params, record.operands, strict=True):
             if operand.value is None:
@@ -133,12 +136,20 @@ def execute(records: Sequence[Record], values: dict[str, np.ndarray], dims: Mapp
         for d in program.dims:
             assert names[d.name] >= d.low, f"{d.name} = {names[d.name]} below {d.low}"
         assert evaluate(record.grid, dims) == evaluate(program.grid_size(), names)
+        if target(host).kind == "chip":
+            interpret(program, named, names)
+            continue
+        kernel = Kernel(program, host)
         arguments = kernel.arguments(named, names)
         status = kernel.call(*arguments)
         if status:
             raise RuntimeError(f"status {status & 255} index {status >> 8}")
         if timed is not None:
-            timed.append(lambda k=kernel, a=arguments, n=named: k.call(*a))
+            timed.append(partial(_call, kernel, arguments, named))
+
+
+def _call(kernel: Kernel, arguments: tuple[Any, ...], keep: object) -> int:
+    return int(kernel.call(*arguments))
 
 
 def check(case: Case, lower: Callable[..., list[Record] | None], rtol: float = 1e-5, atol: float = 1e-5,
@@ -167,4 +178,4 @@ def check(case: Case, lower: Callable[..., list[Record] | None], rtol: float = 1
     return node
 
 
-__all__ = ["HOSTS", "Case", "check", "numpy_helper", "reference"]
+__all__ = ["CHIPS", "HOSTS", "Case", "check", "numpy_helper", "reference"]

@@ -8,6 +8,7 @@ import pytest
 from codegen.kernels.gru import lower_gru
 from codegen.kernels.lstm import lower_lstm
 from tests.kernels.lowered import Case, check
+from tests.kernels.on_chips import check_on_chips
 
 rng = np.random.default_rng(0)
 
@@ -82,3 +83,11 @@ def test_gru(direction: str, after: int) -> None:
     check(gru(5, 1, 12, 20, direction, after), lower_gru, atol=1e-5)
     check(gru(9, 3, 7, 33, direction, after, symbolic=True), lower_gru, atol=1e-5)
     check(gru(9, 3, 7, 33, direction, after, lengths=True), lower_gru, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_on_a_chip(direction: str) -> None:
+    check_on_chips(lstm(5, 3, 24, 32, direction, states=True, peephole=True), lower_lstm, 1e-5, 1e-5, ["Ascend910B2"])
+    check_on_chips(lstm(70, 2, 24, 32, direction, symbolic=True), lower_lstm, 1e-5, 1e-5, ["Ascend910B2"])
+    for after in (0, 1):
+        check_on_chips(gru(5, 3, 24, 32, direction, after), lower_gru, 1e-5, 1e-5, ["Ascend910B2"])

@@ -10,7 +10,7 @@ import pytest
 
 from codegen.kernels.movement import lower_movement
 from tensor_types.dims import dim
-from tests.kernels.lowered import Case, check
+from tests.kernels.lowered import CHIPS, Case, check
 
 rng = np.random.default_rng(0)
 
@@ -165,3 +165,10 @@ def test_nearest_resize_by_whole_factors() -> None:
             symbolic = {"x": ("n", shape[1], h, w), "y": ("n", shape[1], scale[2] * h, scale[3] * w)}
             dims = {"n": shape[0], "h": shape[2], "w": shape[3]}
             run("Resize", arrays, mode="nearest", last=("x", "y"), symbolic=symbolic, dims=dims, **attrs)
+
+
+def test_chips_copy_through_their_vector_memory() -> None:
+    ops: list[Any] = [("Transpose", ["x"], ["y"], {"perm": [0, 2, 1]})]
+    check(Case("movement", ops, {"x": f32(2, 9, 33)}, ["y"]), lower_movement, hosts=CHIPS)
+    ops = [("Concat", ["a", "b"], ["y"], {"axis": 1})]
+    check(Case("movement", ops, {"a": f32(3, 5), "b": f32(3, 9)}, ["y"]), lower_movement, hosts=CHIPS)

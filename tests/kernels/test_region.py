@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.lowered import Case, check
 
 from codegen.kernels.region import lower_region
 from tensor_types.dims import dim
+from tests.kernels.lowered import CHIPS, Case, check
 
 rng = np.random.default_rng(0)
 
@@ -96,3 +96,13 @@ def test_a_large_region_spans_several_loop_nests() -> None:
         name = f"t{i}"
     arrays = {"x": f32(40, 50) * 0.1, "a": f32(50) * 0.1}
     check(Case("region", ops, arrays, [name, "t10"]), lower_region, rtol=1e-4)
+
+
+def test_chips_move_blocks_through_their_vector_memory() -> None:
+    constants = {k: np.asarray(v) for k, v in SCALARS.items()}
+    for shape in ((7,), (33, 70), (1, 5)):
+        case = Case("region", GELU, {"x": f32(*shape), **constants}, ["y"], list(constants))
+        check(case, lower_region, 1e-5, 2e-6, CHIPS)
+    ops = [("Add", ["a", "b"], ["s"], {}), ("Mul", ["s", "c"], ["y"], {})]
+    arrays = {"a": f32(4, 5, 6), "b": f32(4, 1, 6), "c": f32(5, 1)}
+    check(Case("region", ops, arrays, ["y"]), lower_region, hosts=CHIPS)
