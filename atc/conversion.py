@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from acl_runtime.kernels import compile_programs
-from acl_runtime.package_layout import ClassPart, write_model
+from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from atc import __version__
 from atc.console import Progress
 from atc.inputs import index_bounds
@@ -32,6 +32,9 @@ from graph_opt.plan import Demand, Plan, PlanInput, Scheduled, ValueInfo, plan, 
 from graph_opt.plan.bounds import live_bytes
 from tensor_types.dims import evaluate
 from tensor_types.dims import names as dim_names
+
+PORTABLE_TILING = "x86-64-v3"
+"""The class whose tile sizes the portable instance takes: middling ones, which every class runs passably."""
 
 
 @dataclass
@@ -119,8 +122,10 @@ def convert(
         run_passes(graph, passes(TRAITS))
     with progress.stage("lower"):
         lowered = lower_graph(graph, host)
+        portable = lower_graph(graph, target(PORTABLE_TILING))
     with progress.stage("plan"):
         planned = plan(plan_input(graph, lowered))
+        portable_plan = plan(plan_input(graph, portable))
     with progress.stage("compile"):
         texts = list(planned.programs)
         cached = sum(ObjectCache().get(t.encode(), host.name) is not None for t in texts)
@@ -142,7 +147,10 @@ def convert(
         constants = {v.name: v.data for v in graph.constants() if v.data is not None}
         write_model(
             package,
-            classes={host.name: ClassPart(plan_to_json(planned), objects=objects)},
+            classes={
+                host.name: ClassPart(plan_to_json(planned), objects=objects),
+                PORTABLE: ClassPart(plan_to_json(portable_plan)),
+            },
             constants=constants,
             viewer=viewer_graph(graph, lowered, constants),
             graph_text=to_text(graph),

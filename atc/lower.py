@@ -11,8 +11,10 @@ import numpy as np
 from codegen.kernels import lower_node
 from codegen.targets import Target
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+from tensor_types.dims import names
 from tensor_types.dtypes import from_numpy
 
 RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
@@ -45,14 +47,16 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
             continue
         if node.op == "IfMerge" and _add_merge(lowered, node, target):
             continue
-        records = lower_node(node, target) if node.op == "Fused" else None
+        late = any(is_late(v) for v in (*node.inputs, *node.outputs) if v is not None)
+        records = lower_node(node, target) if node.op == "Fused" and not late else None
         if records is not None:
             for record in records:
                 _surface_constants(graph, node, record)
                 lowered.add(record, node)
             continue
         for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
-            _add_host(lowered, inner, "no kernel for it" if node.op != "Fused" else "no kernel for this form")
+            reason = "its size is known only at run time" if late else "no kernel for it" if node.op != "Fused" else "no kernel for this form"
+            _add_host(lowered, inner, reason)
     _drop_unread(graph, lowered)
     return lowered
 
@@ -128,7 +132,7 @@ def _add_host(lowered: Lowered, node: Node, reason: str) -> None:
     captured = [v for v in captured_values(node) if v is not None]
     names = tuple(None if v is None else v.name for v in (*node.inputs, *captured))
     outputs = tuple(v.name for v in node.outputs)
-    late = tuple(v.name for v in node.outputs if v.shape is None or v.dtype.kind == "handle")
+    late = tuple(v.name for v in node.outputs if is_late(v))
     attrs = plain_attrs(node.attrs)
     if node.subgraphs:
         attrs["captured"] = [v.name for v in captured]
@@ -169,9 +173,16 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def is_late(value: Value) -> bool:
+    """True if only the run decides the value's size: it lives as an object, for the AI CPU alone."""
+    return value.dtype.kind == "handle" or value.shape is None or any(is_fresh(n) for d in value.shape for n in names(d))
+
+
 def is_alias(graph: Graph, node: Node) -> bool:
     """True if the node's result has the bytes of its first input in the same order."""
     source = node.input(0)
+    if any(is_late(v) for v in (*node.inputs, *node.outputs) if v is not None):
+        return False
     if node.op not in RESHAPES and node.op not in ("Relayout", "Transpose") or source is None or source.shape is None:
         return False
     result = node.output

@@ -88,15 +88,17 @@ class _Importer:
 
     def public(self, graph: Graph, value: Value, name: str) -> Value:
         """The output itself; through an Identity when it is an input, a constant, an outer value or listed before."""
-        if graph.values.get(value.name) is value and value.producer is not None and value not in graph.outputs:
+        own = graph.values.get(value.name) is value
+        if own and value.producer is not None and value not in graph.outputs:
             return value
-        if value.is_constant and graph.values.get(name) is value:
+        if own and value.is_constant and value.name == name:
             # The output keeps its name, the constant gives way.
             del graph.values[name]
             value.name = graph.fresh_name(f"{name}/constant")
             graph.values[value.name] = value
             graph.origins[name] = Origin("folded", value.name)
-        result = graph.add_value(name if name not in graph.values else f"{name}/output", value.dtype, value.shape)
+        free = own and name not in graph.values  # a body never hides a name of the outer graph
+        result = graph.add_value(name if free else f"{name}/output", value.dtype, value.shape)
         infer_node(graph, graph.add_node("Identity", [value], [result], name=f"{name}/identity"))
         return result
 

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from frontend import read_model, unsupported
+from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
 from tests.frontend.check_shapes import compare, run
 from tests.frontend.onnx_export import to_model
@@ -94,6 +95,7 @@ def test_branches_use_outer_tensors(tmp_path, choice):
     graph = imported(tmp_path, model)
     assert [str(d) for d in graph.outputs[0].shape] == ["n", "3"]
     feeds = {"x": X, "c": np.array(choice)}
+    assert parse(to_text(graph)) and to_text(parse(to_text(graph))) == to_text(graph)
     expected = np.maximum(X, 0) if choice else -np.maximum(X, 0)
     np.testing.assert_array_equal(run(to_model(graph), feeds)[0], expected)
 
