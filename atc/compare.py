@@ -1,16 +1,12 @@
-"""Layer-by-layer comparison of a package with onnxruntime: one row a source tensor, placed by `origin`.
+"""Metrics, limits and verdicts of a comparison, and its rows: one a source tensor.
 
-onnxruntime runs the source model with graph optimisation off and every tensor as an output; the package runs with all
-kernel outputs kept. Metrics and limits are those of docs/accuracy.md: accumulated in float64, equal non-finite elements
-left out and counted, relative L2 primary.
+Metrics and limits are those of docs/compare.md: accumulated in float64, equal non-finite elements left out and
+counted, relative L2 primary.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,13 +38,21 @@ class Difference:
         return {"cosine": self.cosine, "rel_l2": self.rel_l2, "max_abs": self.max_abs}
 
 
-def difference(device: np.ndarray, golden: np.ndarray) -> Difference:
-    """Metrics of two tensors of one shape, in float64. ValueError if the shapes differ."""
-    if device.shape != golden.shape:
-        raise ValueError(f"shape {device.shape} against {golden.shape}")
+def difference(device: Any, golden: Any) -> Difference:
+    """Metrics of two tensors, or of two sequences of tensors, of one shape. ValueError if the shapes differ."""
+    if isinstance(golden, list):
+        if not isinstance(device, list) or len(device) != len(golden):
+            raise ValueError(f"{len(device) if isinstance(device, list) else 'no'} elements against {len(golden)}")
+        for one, other in zip(device, golden, strict=True):
+            _same_shape(np.asarray(one), np.asarray(other))
+        device, golden = (np.concatenate([np.asarray(v).ravel() for v in side] or [np.empty(0)]) for side in (device, golden))
+    device, golden = np.asarray(device), np.asarray(golden)
+    _same_shape(device, golden)
     if golden.dtype == object or golden.dtype.kind in "US":
         unequal = int(np.sum(device.astype(str) != golden.astype(str)))
         return Difference(None, float(unequal > 0), float(unequal), 0, unequal)
+    if golden.dtype.kind == "c":
+        device, golden = (np.ascontiguousarray(v, np.complex128).view(np.float64) for v in (device, golden))
     x = device.astype(np.float64).ravel()
     y = golden.astype(np.float64).ravel()
     finite = np.isfinite(x) & np.isfinite(y)
@@ -67,55 +71,26 @@ def difference(device: np.ndarray, golden: np.ndarray) -> Difference:
     )
 
 
-def verdict_of(found: Difference, dtype: str) -> str:
-    """'pass', 'warn' or 'fail' for a tensor computed in `dtype`."""
+def _same_shape(device: np.ndarray, golden: np.ndarray) -> None:
+    if device.shape != golden.shape:
+        raise ValueError(f"shape {list(device.shape)}, onnxruntime has {list(golden.shape)}")
+
+
+def verdict_of(found: Difference, dtype: str, quantised: bool = False) -> str:
+    """'pass', 'warn' or 'fail' for a tensor computed in `dtype`; `quantised` if an activation was rounded before it."""
     if found.mismatched:
         return "fail"
-    limits = LIMITS.get(dtype)
+    limits = LIMITS["i8"] if quantised else LIMITS.get(dtype)
     if limits is None:
         return "pass" if found.max_abs == 0 else "fail"
+    if quantised and dtype in ("i8", "u8") and found.max_abs <= 1:
+        return "pass"  # one step of quantisation, whatever the size of the value
     cos_warn, cos_fail, l2_warn, l2_fail = limits
     if found.cosine is not None and found.cosine < cos_fail or found.rel_l2 > l2_fail:
         return "fail"
     if found.cosine is not None and found.cosine < cos_warn or found.rel_l2 > l2_warn:
         return "warn"
     return "pass"
-
-
-def golden_outputs(model: Path, inputs: Mapping[str, np.ndarray], tensors: list[str]) -> dict[str, np.ndarray]:
-    """Values of the named tensors from onnxruntime, optimisation off, one thread; unknown names are left out.
-
-    The extended model is written beside nothing: a temporary folder holds it, external data are referred to in place.
-    """
-    import onnx
-    import onnxruntime as ort
-
-    proto = onnx.load(str(model), load_external_data=True)
-    known = {v.name for v in proto.graph.output}
-    made = {name for node in proto.graph.node for name in node.output if name}
-    for name in tensors:
-        if name in made and name not in known:
-            proto.graph.output.add().name = name
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = _session(proto, options)
-    wanted = [o.name for o in session.get_outputs()]
-    fed = {i.name: inputs[i.name] for i in session.get_inputs()}
-    return {name: value for name, value in zip(wanted, session.run(wanted, fed), strict=True) if value is not None}
-
-
-def _session(proto: Any, options: Any) -> Any:
-    import onnx
-    import onnxruntime as ort
-
-    if proto.ByteSize() < (1 << 31) - (1 << 20):
-        return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "golden.onnx"
-        onnx.save(proto, str(path), save_as_external_data=True, location="golden.data")
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 @dataclass(frozen=True)
@@ -129,11 +104,13 @@ class Row:
     dtype: str
     found: Difference | None
     verdict: str
+    note: str = ""
+    """Why the verdict is not one of numbers."""
 
     def as_dict(self) -> dict[str, Any]:
         numbers = self.found.as_dict() if self.found else {"cosine": None, "rel_l2": None, "max_abs": None}
         return {"source": self.source, "kernel": self.kernel, "dtype": self.dtype, "state": self.state, **numbers,
-                "verdict": self.verdict}  # fmt: skip
+                "verdict": self.verdict, "note": self.note}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,8 +129,7 @@ class Comparison:
         return next((r.source for r in (*self.rows, *self.outputs) if r.verdict == "fail"), None)
 
     def as_dict(self) -> dict[str, Any]:
-        outputs = [
-            {"name": r.source, **(r.found.as_dict() if r.found else {}), "verdict": r.verdict} for r in self.outputs
-        ]
+        keys = ("cosine", "rel_l2", "max_abs", "verdict", "note")
+        outputs = [{"name": r.source, **{k: r.as_dict()[k] for k in keys}} for r in self.outputs]
         return {"verdict": self.verdict, "outputs": outputs, "layers": [r.as_dict() for r in self.rows],
                 "first_bad": self.first_bad}  # fmt: skip

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tensor_types.errors import OpenAtcError
-
-INTERNAL_ERROR = "E19999"
-
+from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
 
 class Progress:
     """Stages of long work: one line each, with its time; nothing when quiet."""
@@ -32,11 +30,9 @@ class Progress:
         started = time.perf_counter()
         if self.console is None:
             yield
-        elif self.console.is_terminal:
-            with self.console.status(name):
-                yield
         else:
-            yield
+            with self.console.status(name) if self.console.is_terminal else nullcontext():
+                yield
         self.seconds[name] = time.perf_counter() - started
         if self.console is not None:
             self.console.print(f"  {name:<10} {self.seconds[name]:7.2f} s", highlight=False)
@@ -65,28 +61,55 @@ def error_record(error: OpenAtcError) -> dict[str, Any]:
 
 def report_error(error: BaseException, as_json: bool) -> int:
     """Shows an error and gives the exit code; an unexpected one writes its traceback to a file and names it."""
-    if isinstance(error, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        return 130
-    if not isinstance(error, OpenAtcError):
-        with tempfile.NamedTemporaryFile("w", prefix="openatc-", suffix=".log", delete=False) as log:
-            log.write("".join(traceback.format_exception(error)))
-        message = f"internal error: {type(error).__name__}: {error}"
-        error = OpenAtcError(message, code=INTERNAL_ERROR, remedy=f"please report it with the file {log.name}")
-        error.exit_code = 1
+    known = _known(error)
     if as_json:
-        print_json(error_record(error))
+        print_json(error_record(known))
     else:
-        place = ", ".join(f"{key} {value}" for key, value in error.where.items() if value)
-        print(f"{error.code}: {error.message}", file=sys.stderr)
+        place = ", ".join(f"{key} {value}" for key, value in known.where.items() if value)
+        print(f"{known.code}: {known.message}", file=sys.stderr)
         if place:
             print(f"  where:  {place}", file=sys.stderr)
-        if error.remedy:
-            print(f"  remedy: {error.remedy}", file=sys.stderr)
-    return error.exit_code
+        if known.remedy:
+            print(f"  remedy: {known.remedy}", file=sys.stderr)
+    return known.exit_code
+
+
+def _known(error: BaseException) -> OpenAtcError:
+    """The error in the terms of the product: what the machine refuses has its own class, the rest is internal."""
+    if isinstance(error, OpenAtcError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted("interrupted", remedy="run it again; an older package was left as it is")
+    if isinstance(error, MemoryError):
+        return ResourceLimit("memory is exhausted", remedy="use smaller input shapes, or a machine with more memory")
+    if isinstance(error, ImportError):
+        return EnvironmentProblem(f"a package is missing: {error}", remedy="install openatc with its dependencies")
+    if isinstance(error, OSError) and error.errno is not None:
+        place = {"flag": str(error.filename)} if error.filename else {}
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE):
+            return ResourceLimit(f"{error.strerror}", where=place, remedy="free some disk space or choose another disk")
+        return EnvironmentProblem(f"{error.strerror}", where=place, remedy="check the path and its permissions")
+    with tempfile.NamedTemporaryFile("w", prefix="openatc-", suffix=".log", delete=False) as log:
+        log.write("".join(traceback.format_exception(error)))
+    return InternalError(
+        f"internal error: {type(error).__name__}: {error}", remedy=f"please report it with the file {log.name}"
+    )
+
+
+class InternalError(OpenAtcError):
+    """A fault of the product."""
+
+    exit_code = 1
+    default_code = "E19999"
+
+
+class Interrupted(OpenAtcError):
+    """The user stopped the work."""
+
+    exit_code = 130
+    default_code = "E10130"
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
-    json.dump(value, sys.stdout, indent=None, default=str)
-    sys.stdout.write("\n")
+    print(json.dumps(value, default=str))

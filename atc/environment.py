@@ -1,7 +1,8 @@
-"""`atc env`: versions, the host class in use and where things are kept."""
+"""`atc env`: versions, the host class in use with what it stands on, and where things are kept."""
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import metadata
 from typing import Any
@@ -11,17 +12,25 @@ from atc import __version__
 
 def environment() -> dict[str, Any]:
     """Facts that a bug report needs."""
-    from codegen.llvm import cache
+    from codegen.llvm.cache import ObjectCache
     from codegen.llvm.detect import detect_host_class
+    from codegen.llvm.host_class import host_class
 
     versions = {name: _version(name) for name in ("numpy", "onnx", "onnxruntime", "llvmlite", "ml_dtypes", "networkx")}
+    cache = ObjectCache()
+    host = host_class(detect_host_class())
     return {
         "openatc": __version__,
         "python": platform.python_version(),
         **versions,
         "machine": f"{platform.system()} {platform.machine()}",
-        "host class": detect_host_class(),
-        "cache": str(cache.cache_folder()),
+        "host_class": host.name,
+        "cpu": f"{host.cpu} {host.features}".strip(),
+        "vector_bytes": host.vector_bytes,
+        "amx": host.name == "x86-64-amx",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cache": str(cache.folder),
+        "cache_bytes": cache.size(),
     }
 
 

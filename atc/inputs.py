@@ -9,6 +9,8 @@ import numpy as np
 
 from atc.spelling import UsageError
 from graph_opt.ir import Graph, Value
+from tensor_types.dims import evaluate
+from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import DType
 
 
@@ -63,6 +65,29 @@ def read_files(given: Sequence[str]) -> dict[str, np.ndarray]:
     return found
 
 
-def concrete_shape(shape: Sequence[int | str], given: Mapping[str, int]) -> list[int]:
-    """The shape with named dims from `given`; 1 for those that nothing says."""
-    return [d if isinstance(d, int) and d >= 0 else given.get(str(d), 1) for d in shape]
+def free_dims(
+    tensors: Sequence[tuple[DType, Sequence[int | str] | None]],
+    known: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int | None]],
+) -> dict[str, int]:
+    """A size for every named dim: the known one, else one that suits where the dim stands, within its range.
+
+    1 for a batch, 224 for the height and width of an image, 16 for the length of a sequence of integers.
+    """
+    found = dict(known)
+    for dtype, shape in tensors:
+        for axis, extent in enumerate(shape or ()):
+            if not isinstance(extent, str) or extent not in ranges or extent in found:
+                continue
+            rank = len(shape or ())
+            wish = 224 if rank == 4 and axis >= 2 else 16 if dtype.is_integer and rank == 2 and axis else 1
+            low, high = ranges[extent]
+            found[extent] = max(low, wish if high is None else min(wish, high))
+    for name, (low, _) in ranges.items():
+        found.setdefault(name, max(low, 1))
+    return found
+
+
+def concrete_shape(shape: Sequence[int | str], dims: Mapping[str, int]) -> list[int]:
+    """The shape with its expressions evaluated."""
+    return [d if isinstance(d, int) else evaluate(parse_dim(d), dims) for d in shape]

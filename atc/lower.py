@@ -14,7 +14,7 @@ from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
-from tensor_types.dims import names
+from tensor_types.dims import Dim, names, product
 from tensor_types.dtypes import from_numpy
 
 RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
@@ -44,6 +44,8 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
             source = node.inputs[0]
             assert source is not None
             lowered.add(AliasRecord(node.output.name, source.name, node.name), node)
+            continue
+        if _add_slices(lowered, node):
             continue
         if node.op == "IfMerge" and _add_merge(lowered, node, target):
             continue
@@ -87,6 +89,29 @@ def _names(record: Record) -> tuple[set[str], set[str]]:
         return {n for n in record.inputs if n}, set(record.outputs)
     takes = {o.value for o in record.operands if o.value and o.role in ("in", "inout")}
     return takes, {o.value for o in record.operands if o.value and o.role in ("out", "inout")}
+
+
+def _add_slices(lowered: Lowered, node: Node) -> bool:
+    """A Split of the leading axis is a set of aliases at increasing offsets. False for any other node."""
+    if node.op == "Fused" and [n.op for n in node.subgraphs["body"].nodes] == ["Split"]:
+        split = node.subgraphs["body"].nodes[0]
+    elif node.op == "Split":
+        split = node
+    else:
+        return False
+    source = node.input(0)
+    if source is None or source.is_constant or any(is_late(v) for v in (source, *node.outputs)):
+        return False
+    assert source.shape is not None
+    axis = int(split.attrs.get("axis", 0)) % source.rank  # type: ignore[call-overload]
+    memory = _axes_in_memory(source)
+    if memory[:1] not in ([], [axis]) or any(v.format != source.format for v in node.outputs):
+        return False
+    offset: Dim = 0
+    for value in node.outputs:
+        lowered.add(AliasRecord(value.name, source.name, node.name, offset), node)
+        offset = offset + product(value.shape) * value.dtype.bytes
+    return True
 
 
 def _add_merge(lowered: Lowered, node: Node, target: Target) -> bool:

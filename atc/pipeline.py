@@ -10,6 +10,7 @@ from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
 from graph_opt.fusion.fuse_norms import FuseNorms
 from graph_opt.fusion.fuse_regions import FuseRegions
+from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
@@ -49,6 +50,7 @@ def passes(traits: Sequence[FamilyTraits]) -> list[Pass]:
         FuseGelu(),
         MergeTransposes(),
         FuseAttention(families),
+        MergeSiblingMatmuls(),
         *simplify,
         AssignFormats(families),
         EliminateDeadCode(),

@@ -15,7 +15,8 @@ import numpy as np
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.conversion import convert
-from atc.inputs import concrete_shape, read_files, seeded
+from atc.inputs import concrete_shape, free_dims, read_files, seeded
+from atc.spelling import UsageError
 from tensor_types.dtypes import from_numpy
 
 
@@ -32,8 +33,8 @@ def run_model(
         package = path
         if path.suffix == ".onnx":
             package = Path(folder) / "model.om"
-            convert(path, package, input_shape=input_shape)
-        session = InferSession(0, str(package), threads=threads)
+            convert(path, package, input_shape=input_shape or None)
+        session = InferSession(0, package, threads=threads)
         feeds = session_inputs(session, package, read_files(files), input_shape)
         outputs = session.infer(feeds)
         seconds = []
@@ -44,9 +45,7 @@ def run_model(
         profile = session.profile(feeds)
     names = [o.name for o in session.get_outputs()]
     if output_dir is not None:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        for name, value in zip(names, outputs, strict=True):
-            np.save(output_dir / (re.sub(r"[^A-Za-z0-9]", "_", name) + ".npy"), value)
+        _save(output_dir, names, outputs)
     milliseconds = np.array(seconds) * 1e3
     return {
         "latency_ms": {
@@ -56,11 +55,26 @@ def run_model(
         },
         "aicpu_share": profile.ai_cpu_share,
         "outputs": {
-            n: {"shape": list(v.shape), "dtype": str(v.dtype)} for n, v in zip(names, outputs, strict=True)
+            n: {"shape": list(np.shape(v)), "dtype": str(np.asarray(v).dtype)}
+            for n, v in zip(names, outputs, strict=True)
         },
         "threads": threads,
         "compiled_at_run": session.compiled_at_run,
     }
+
+
+def _save(folder: Path, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
+    """Each output as `.npy` under its name, every character that is not a letter or digit replaced by `_`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: set[str] = set()
+    for name, value in zip(names, outputs, strict=True):
+        stem = plain = re.sub(r"[^A-Za-z0-9]", "_", name)
+        number = 1
+        while stem in taken:
+            stem, number = f"{plain}_{number}", number + 1
+        taken.add(stem)
+        array = np.asarray(value)
+        np.save(folder / f"{stem}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
 
 
 def session_inputs(
@@ -70,17 +84,32 @@ def session_inputs(
     input_shape: Mapping[str, Sequence[int]],
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given."""
-    dims: dict[str, int] = {}
-    bounds = json.loads(bytes(open_package(package).section("report"))).get("index_bounds", {})
-    for tensor in session.get_inputs():
-        known = given[tensor.name].shape if tensor.name in given else input_shape.get(tensor.name, ())
-        for extent, declared in zip(known, tensor.shape, strict=False):
+    """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given.
+
+    UsageError for an input that no values can be made up for (strings, unknown rank).
+    """
+    bounds = _report(package).get("index_bounds", {})
+    known: dict[str, int] = {}
+    tensors = session.get_inputs()
+    for tensor in tensors:
+        shape = given[tensor.name].shape if tensor.name in given else input_shape.get(tensor.name, ())
+        for extent, declared in zip(shape, tensor.shape or (), strict=False):
             if isinstance(declared, str) and extent > 0:
-                dims[declared] = extent
+                known[declared] = extent
+    dims = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims)
     feeds = dict(given)
-    for tensor in session.get_inputs():
-        if tensor.name not in feeds:
-            shape = concrete_shape(tensor.shape, dims)
-            feeds[tensor.name] = seeded(tensor.name, from_numpy(tensor.dtype), shape, bounds.get(tensor.name), seed)
+    for tensor in tensors:
+        if tensor.name in feeds:
+            continue
+        if tensor.shape is None or tensor.dtype.hasobject:
+            raise UsageError(
+                "no values can be made up for this input", code="E10001", where={"tensor": tensor.name},
+                remedy=f"give it with --input {tensor.name}=file.npy",
+            )  # fmt: skip
+        shape = concrete_shape(tensor.shape, dims)
+        feeds[tensor.name] = seeded(tensor.name, from_numpy(tensor.dtype), shape, bounds.get(tensor.name), seed)
     return feeds
+
+
+def _report(package: Path) -> dict[str, Any]:
+    return dict(json.loads(bytes(open_package(package).section("report"))))

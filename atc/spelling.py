@@ -17,7 +17,14 @@ FLAGS = {
     "input_shape": '"name:d,d;name2:d", -1 keeps a dim symbolic',
     "input_format": "NCHW or ND; has no effect on ONNX models",
     "log": "debug, info, warning, error or null",
-    "precision_mode": "must_keep_origin_dtype (others are not available yet)",
+    "precision_mode": "must_keep_origin_dtype, the only one there is",
+}
+
+
+_VALUES = {
+    "input_format": (("NCHW", "ND"), "E10001"),
+    "log": (("debug", "info", "warning", "error", "null"), "E10001"),
+    "precision_mode": (("must_keep_origin_dtype",), "E10001"),
 }
 
 
@@ -70,6 +77,12 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
             f"--framework={found['framework']} is not available", code="E10007", where={"flag": "--framework"},
             remedy="export the model to ONNX and use --framework=5",
         )  # fmt: skip
+    for name, (values, code) in _VALUES.items():
+        if name in found and found[name] not in values:
+            raise UsageError(
+                f"--{name}={found[name]} is not available", code=code, where={"flag": f"--{name}"},
+                remedy=f"use one of {', '.join(values)}",
+            )  # fmt: skip
     if found["output"].endswith("/"):
         raise UsageError("--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name")
     return found

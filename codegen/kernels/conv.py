@@ -155,7 +155,8 @@ class _Lowering:
             self.x.format != last,
         )  # fmt: skip
         spatial = tuple(a.size for a in program)
-        x = task.operand(self.x, shape=(shape.batch, channels, *spatial) if shape.plain else (shape.batch, *spatial, channels))
+        physical_ = (channels, *spatial) if shape.plain else (*spatial, channels)
+        x = task.operand(self.x, shape=(shape.batch, *physical_))
         panel = transposed_panel(features, max(1, self.target.vector_bytes // max(4, self.x.dtype.bytes)))
         weight = task.operand(
             w, shape=(*kernel, groups, -(-features // panel), channels // groups, panel),
@@ -194,7 +195,8 @@ class _Lowering:
         return 2 * per_output * product(self.task.extent(d) for d in self.shape)
 
     def _finish(
-        self, space: Space, acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...], pixelwise: bool, bias: Value | None,
+        self, space: Space, acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...], pixelwise: bool,
+        bias: Value | None,
     ) -> None:  # fmt: skip
         """Bias, epilogue and store of one block; `index` is batch, positions.., channel."""
         task, dtype = self.task, self.anchor.output.dtype
@@ -208,7 +210,7 @@ class _Lowering:
             groups = [logical[places[g[0]]] for g in space.groups]
         result: Operand = acc
         if bias is not None:
-            row = task.operand(bias, shape=self._bias_shape(bias)).view(index[-1], shape=acc.shape)
+            row = task.operand(bias, shape=physical(bias)).view(index[-1], shape=acc.shape)
             wide: Operand = row
             if bias.dtype != F32 and dtype != F64:
                 wide = emitter.apply("TCVT", F32, row)
@@ -226,10 +228,6 @@ class _Lowering:
             held = operands[name]
             target = space.view(value, groups, acc.shape, "out")
             task.expands(target, held.value) if isinstance(held, Imm) else task.store(target, held)
-
-    @staticmethod
-    def _bias_shape(bias: Value) -> tuple[Dim, ...]:
-        return physical(bias)
 
 
 def _rest(conv: ConvShape) -> tuple[int, int, int, object, bool]:

@@ -1,8 +1,8 @@
 """Implicit GEMM: one matrix product per block of output positions and panel of output channels.
 
 Activations lie channels-last, x[N, spatial.., C], or plain with few channels; the weight is packed
-[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]). The product's a is an image-to-column view
-of the input itself, or, where windows leave the input, of a padded copy of the input block that stays in L2.
+[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]). The product's a is an image-to-column
+view of the input itself, or, where windows leave the input, of a padded copy of the input block that stays in L2.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ConvShape:
 
 @dataclass(frozen=True)
 class ConvTiling:
-    """`block` output positions per axis, `panel` output channels NR; `split` parts the panels fall into for the grid."""
+    """`block` output positions per axis, `panel` output channels NR; `split` parts of the panels in the grid."""
 
     block: tuple[int, ...]
     panel: int

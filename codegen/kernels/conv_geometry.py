@@ -71,7 +71,8 @@ def sliding_axes(node: Node, size: Sequence[Dim], out: Sequence[Dim], kernel: Se
             before = after = 0
         # What the last window really reaches: less than the pads where strides skip them, more in ceil mode.
         excess = (out[i] - 1) * strides[i] + reach - before - size[i]
-        after = max(excess, 0) if isinstance(excess, int) else max(after, 0) + strides[i] * bool(node.attrs.get("ceil_mode"))
+        further = strides[i] if node.attrs.get("ceil_mode") else 0
+        after = max(excess, 0) if isinstance(excess, int) else max(after, 0) + further
         axes.append(Axis(size[i], out[i], kernel[i], strides[i], dilations[i], before, after))
     return axes
 
@@ -96,7 +97,7 @@ def output_extents(node: Node, axes: Sequence[Axis], sizes: Sequence[Dim]) -> li
 
 
 def transposed_axes(node: Node, size: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int]) -> list[Axis]:
-    """The spatial axes of a ConvTranspose; pads that its output shape implies are worked out, `after` may be negative."""
+    """The spatial axes of a ConvTranspose, pads worked out from its output shape; `after` may be negative."""
     rank = len(kernel)
     strides, dilations = _numbers(node, "strides", rank, 1), _numbers(node, "dilations", rank, 1)
     pads = _numbers(node, "pads", 2 * rank, 0)

@@ -64,8 +64,10 @@ def transposed_panel(features: int, lanes: int) -> int:
     return panel_width(features, 4 * lanes, lanes)
 
 
-def emit_transposed(b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buffer, panel: int, finish: Finish) -> tuple[int, ...]:  # fmt: skip
-    """Declares the grid and emits all phases; w is [kernel.., groups, panels, channels, NR]. Gives the block's shape."""
+def emit_transposed(
+    b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buffer, panel: int, finish: Finish
+) -> None:
+    """Declares the grid and emits all phases; w is [kernel.., groups, panels, channels, NR]."""
     rank = len(shape.axes)
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
     g: Dim = 0 if shape.groups == 1 else b.grid("g", shape.groups)
@@ -82,7 +84,8 @@ def emit_transposed(b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buf
             blocks.append(_COLUMNS if i == rank - 1 else _ROWS)
         whole = isinstance(positions, int) and positions <= blocks[i]
         starts.append(0 if whole else b.grid(f"o{i}", ceildiv(positions, blocks[i])) * blocks[i])
-    direct = all(low == high == 0 and a.out == a.stride * a.size for low, high, a in zip(lows, highs, shape.axes, strict=True))
+    aligned = all(a.out == a.stride * a.size for a in shape.axes)
+    direct = aligned and not any(lows) and not any(highs)
     if not direct:
         sizes = [block + high - low for block, low, high in zip(blocks, lows, highs, strict=True)]
         tile = b.tile("padded", shape.dtype, (*sizes, shape.channels), "L1")
@@ -104,7 +107,10 @@ def emit_transposed(b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buf
         ]
         if any(c == 0 for c in counts):
             continue
-        out = [(s + axis(i)) * a.stride + q.residue for i, (s, a, q) in enumerate(zip(starts, shape.axes, chosen, strict=True))]
+        out = [
+            (s + axis(i)) * a.stride + q.residue
+            for i, (s, a, q) in enumerate(zip(starts, shape.axes, chosen, strict=True))
+        ]
         target = acc.window((0,) * (rank + 1), (*counts, columns))
         taps = tuple(q.count for q in chosen)
         if 0 in taps:
@@ -123,4 +129,3 @@ def emit_transposed(b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buf
             weight = w.view(*kernel, g, p, axis(rank), axis(rank + 1), shape=(*taps, shape.channels, columns))
             b.matmul(target, source, weight, nm=rank, nk=rank + 1)
         finish(target, (n, *out, g * shape.features + p * panel + axis(rank)))
-    return (*blocks, panel)

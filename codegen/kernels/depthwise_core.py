@@ -1,4 +1,6 @@
-"""Windows over each channel by itself, for depthwise convolution and pooling: vectors along the channels, taps as a chain.
+"""Windows over each channel by itself, for depthwise convolution and pooling.
+
+Vectors run along the channels, and the taps of a window are a chain of instructions.
 
 The output is cut into rectangles in which the same taps lie inside the input, so static sizes need no padded copy: the
 interior reads the input directly and border rectangles have fewer taps. Run-time sizes, and kernels whose rectangles
@@ -33,7 +35,7 @@ Finish = Callable[[View, tuple[int, ...], tuple[Dim, ...]], None]
 
 
 Chain = Callable[[View, list[tuple[tuple[Dim, ...], View]], Dim, bool], None]
-"""Takes the result block, its (tap, source) pairs and the channel index; True if the block already holds earlier taps."""
+"""Takes the result block, its (tap, source) pairs and the channel index; True if it holds earlier taps."""
 Close = Callable[[View, int], None]
 """Takes the result block when the given number of taps has gone into it."""
 
@@ -84,14 +86,16 @@ def emit_windows(
     b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish, vector_bytes: int,
     pad: float | int, partial: bool = True,
 ) -> None:  # fmt: skip
-    """Declares the grid and emits every rectangle. `pad` is what lies outside; without `partial` windows must be whole."""
+    """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole."""
     static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
     classes = [tap_classes(a) for a in shape.axes] if static else []
     rectangles = 1
     for c in classes:
         rectangles *= len(c)
-    direct = static and partial and rectangles <= _RECTANGLES and shape.taps <= _CHAIN
     lanes = max(1, vector_bytes // shape.dtype.bytes)
+    # Every rectangle has its own code, doubled where channels leave a tail of a vector.
+    most = _RECTANGLES if shape.channels % lanes == 0 else _RECTANGLES // 2
+    direct = static and partial and rectangles <= most and shape.taps <= _CHAIN
     # A direct grid has no other parts than these; a copy is cheaper the longer its rows are.
     parts = -(-_PARALLEL // max(1, shape.batch if isinstance(shape.batch, int) else 1)) if direct else 1
     block = _channel_block(shape.channels, lanes, parts)
@@ -136,7 +140,7 @@ class _Windows:
             self._rectangle([rows, *((f, c, t, c) for f, c, t in runs)])
 
     def _rectangle(self, runs: Sequence[Run]) -> None:
-        b, shape = self.b, self.shape
+        shape = self.shape
         rank = len(runs)
         extents = (*(count for _, count, _, _ in runs), self.count)
         channel = self.start + axis(rank)
@@ -189,7 +193,8 @@ class _Windows:
         if shape.taps <= _CHAIN:
 
             def source(taps: tuple[int, ...]) -> View:
-                at = [axis(i) * a.stride + k * a.dilation for i, (a, k) in enumerate(zip(shape.axes, taps, strict=True))]
+                pairs = enumerate(zip(shape.axes, taps, strict=True))
+                at = [axis(i) * a.stride + k * a.dilation for i, (a, k) in pairs]
                 return t.view(*at, axis(rank), shape=extents)
 
             self._chain(runs, extents, list(combinations(*(r[2] for r in runs))), source)
@@ -211,7 +216,8 @@ class _Windows:
             with b.loop("kernel_row", first.kernel) as k:
                 terms = []
                 for taps in inner:
-                    at = [axis(i + 1) * a.stride + tap * a.dilation for i, (a, tap) in enumerate(zip(shape.axes[1:], taps, strict=True))]
+                    pairs = enumerate(zip(shape.axes[1:], taps, strict=True), 1)
+                    at = [axis(i) * a.stride + tap * a.dilation for i, (a, tap) in pairs]
                     index = (row * first.stride + k * first.dilation, *at, axis(rank))
                     terms.append(((k, *taps), t.view(*index, shape=extents)))
                 self.chain(block, terms, channel, True)

@@ -14,7 +14,7 @@ from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer, broadcast
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim, ceildiv, dim, dmin, names, substitute
+from tensor_types.dims import Dim, ceildiv, dim, dmax, dmin, names, substitute
 from tensor_types.dtypes import F32, F64, I32, DType
 
 
@@ -100,7 +100,8 @@ class MemoryPaths:
         blocks = ceildiv(k, step)
         if blocks == 1:
             return
-        rest = blocks - 1
+        # A run-time k may be 0: the first part then gives zeros and no other follows.
+        rest = dmax(0, blocks - 1)
         var = f"k{self._tiles}"
         with self.builder.loop(var, rest) as i:
             part("TMATMUL_ACC", step * (i + 1), dmin(step, k - step * (i + 1)))

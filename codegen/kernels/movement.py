@@ -308,7 +308,8 @@ def _gather(m: Move) -> None:
     block = (*counts, width)
     place = (starts[0] + axis(0), starts[1] + axis(1), axis(2))
     task.instr(
-        "TGATHER", out.view(*place, shape=block), table.view(starts[0] + axis(0), axis(1), axis(2), shape=(counts[0], size, width)),
+        "TGATHER", out.view(*place, shape=block),
+        table.view(starts[0] + axis(0), axis(1), axis(2), shape=(counts[0], size, width)),
         index.view(starts[1] + axis(1), shape=block), axis=1, wrap=1,
     )  # fmt: skip
     m.records.append(task.record(work=product(extents)))

@@ -121,8 +121,8 @@ def _join(sizes: dict[int, Dim], walks: list[Walk], a: int, b: int) -> list[Walk
 
 
 def emit_copy(
-    task: KernelTask, source: Value, target: Value, extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk],
-    pad: float | int | None = None, explicit: bool = False,
+    task: KernelTask, source: Value, target: Value, extents: Sequence[Dim], reads: Sequence[Walk],
+    writes: Sequence[Walk], pad: float | int | None = None, explicit: bool = False,
 ) -> None:  # fmt: skip
     """Appends a copy as the task's whole body; with `pad`, source positions outside the axes read as that number.
 

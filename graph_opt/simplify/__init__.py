@@ -4,6 +4,7 @@ Take a typed `Graph` and change it in place through the rewriter; each is a smal
 Know the IR only; the numpy evaluation of operators is handed in by the driver.
 """
 
+from graph_opt.simplify.absorb_expands import AbsorbExpands
 from graph_opt.simplify.compose_reshapes import ComposeReshapes
 from graph_opt.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from graph_opt.simplify.eliminate_dead_code import EliminateDeadCode
@@ -16,6 +17,7 @@ from graph_opt.simplify.select_branches import SelectBranches
 from graph_opt.simplify.simplify_arithmetic import SimplifyArithmetic
 
 __all__ = [
+    "AbsorbExpands",
     "ComposeReshapes",
     "EliminateCommonSubexpressions",
     "EliminateDeadCode",

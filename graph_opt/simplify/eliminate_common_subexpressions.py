@@ -78,4 +78,4 @@ def _key(node: Node) -> Hashable | None:
 def _hashable(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]
+    return tuple(value) if isinstance(value, list) else value

@@ -48,7 +48,7 @@ def _values(graph: Graph) -> Iterator[Value]:
 def _succeeds(graph: Graph, node: Node, taken: list[Value]) -> bool:
     """Whether the nodes after `node` infer with the outputs of one branch; the graph is left as it was."""
     saved = [(v, v.dtype, v.shape, v.content) for v in _values(graph)]
-    dims = dict(graph.dims)
+    dims, requirements = dict(graph.dims), dict(graph.requirements)
     try:
         for output, value in zip(node.outputs, taken, strict=True):
             output.dtype, output.shape, output.content = value.dtype, value.shape, value.content
@@ -62,6 +62,8 @@ def _succeeds(graph: Graph, node: Node, taken: list[Value]) -> bool:
             value.dtype, value.shape, value.content = dtype, shape, content
         graph.dims.clear()
         graph.dims.update(dims)
+        graph.requirements.clear()
+        graph.requirements.update(requirements)
 
 
 def _sizes_where(graph: Graph, condition: Value, wanted: bool) -> tuple[str, int, int | None] | None:

@@ -35,9 +35,9 @@ class MergeTransposes:
             if perm == tuple(range(len(perm))) and replaceable(graph, node.output, source):
                 rewriter.replace(node.output, source, "same")
             else:
-                guards = {k: v for k, v in node.attrs.items() if k == "guards"}
+                attrs = {**node.attrs, "perm": perm}
                 merged = rewriter.insert(
-                    "Transpose", [source], {"perm": perm, **guards}, before=node, outputs=[node.output.name], name=node.name
+                    "Transpose", [source], attrs, before=node, outputs=[node.output.name], name=node.name
                 )
                 rewriter.replace(node.output, merged.output, "same")
             gone.append(node)
@@ -48,5 +48,5 @@ class MergeTransposes:
 def _perm(node: Node) -> tuple[int, ...] | None:
     perm, source = node.attrs.get("perm"), node.inputs[0]
     if perm is not None:
-        return tuple(int(p) for p in perm)  # type: ignore[union-attr, arg-type]
+        return tuple(int(p) for p in perm)  # type: ignore[union-attr]
     return None if source is None or source.shape is None else tuple(range(len(source.shape)))[::-1]

@@ -30,8 +30,8 @@ def set_guards(node: Node, guards: Sequence[str]) -> None:
 def move_branch(graph: Graph, node: Node, branch: Graph, guards: Iterable[str]) -> list[Value]:
     """Moves all nodes of `branch` of the If `node` before it and gives the values that are the branch's outputs.
 
-    Moved nodes get the guards of the If, then `guards`, then their own. Source tensors of the branch become those of the
-    graph, under a name of their own when the other branch used the same. The branch is empty afterwards.
+    Moved nodes get the guards of the If, then `guards`, then their own. Source tensors of the branch become those of
+    the graph, under a name of their own when the other branch used the same. The branch is empty afterwards.
     """
     outer: dict[Value, Value] = {}
     renamed: dict[str, str] = {}

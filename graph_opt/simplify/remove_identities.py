@@ -20,10 +20,10 @@ _SINGLE = {"Concat", "Sum", "Max", "Min", "Mean"}
 class RemoveIdentities:
     """Removes nodes whose result is one of their inputs, bit for bit.
 
-    Identity, Dropout of inference, Cast to the same dtype; Reshape, Squeeze, Expand, Tile... to the same shape; Transpose
-    in order; Pad by nothing; Slice of everything; Concat, Sum, Max of a single input; Clip without bounds; a float plus
-    -0 or minus 0, an integer plus or minus 0; times 1, divided by 1, to the power of 1. A float plus +0 is not one of
-    them: it turns -0 into +0.
+    Identity, Dropout of inference, Cast to the same dtype; Reshape, Squeeze, Expand, Tile... to the same shape;
+    Transpose in order; Pad by nothing; Slice of everything; Concat, Sum, Max of a single input; a float plus -0 or
+    minus 0, an integer plus or minus 0; times 1, divided by 1, to the power of 1. A float plus +0 is not one of them:
+    it turns -0 into +0. Nor is Clip without bounds, which makes infinities finite.
     """
 
     name: ClassVar[str] = "remove-identities"
@@ -69,7 +69,8 @@ def unchanged_input(node: Node) -> Value | None:
         return x if len(node.outputs) == 1 and same_shape else None
     if op == "Transpose":
         perm = node.attrs.get("perm")
-        return x if same_shape and perm is not None and list(perm) == sorted(perm) else None  # type: ignore[call-overload, arg-type, type-var]
+        order = [int(p) for p in perm] if perm is not None else []  # type: ignore[union-attr]
+        return x if same_shape and perm is not None and order == sorted(order) else None
     if op == "Pad":
         pads = node.input(1)
         content = None if pads is None else content_of(pads)
@@ -78,8 +79,6 @@ def unchanged_input(node: Node) -> Value | None:
         steps = node.input(4)
         forward = steps is None or (steps.data is not None and bool((steps.data == 1).all()))
         return x if same_shape and forward else None
-    if op == "Clip":
-        return x if node.input(1) is None and node.input(2) is None else None
     return _neutral_operand(node)
 
 

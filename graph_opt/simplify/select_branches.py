@@ -31,7 +31,8 @@ class SelectBranches:
         return any([self._select(part, graph) for part in control_graphs(graph)])
 
     def _select(self, graph: Graph, whole: Graph) -> bool:
-        changed = False
+        # Guards first: once the IfMerge is gone, nothing keeps the condition that they name.
+        changed = any([_drop_guards(graph, node) for node in graph.nodes])
         while found := next(((n, key) for n in graph.nodes if (key := _taken(graph, n))), None):
             node, key = found
             if node.op == "If":
@@ -43,8 +44,10 @@ class SelectBranches:
                 rewriter.replace(old, new, "same")
             rewriter.erase_dead([node])
             infer_graph(whole)
+            for other in graph.nodes:
+                _drop_guards(graph, other)
             changed = True
-        return any([_drop_guards(graph, node) for node in graph.nodes]) or changed
+        return changed
 
 
 def _known(condition: Value | None) -> bool | None:

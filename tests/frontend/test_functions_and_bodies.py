@@ -247,3 +247,15 @@ def test_custom_operators_are_listed_all_at_once(tmp_path):
     graph = imported(tmp_path, model_of(nodes, [info("x", [1])], [info("y", [1])], domains=["com.example"]))
     rows = [(r.node, r.op, r.domain) for r in unsupported(graph)]
     assert rows == [("one", "Foo", "com.example:1"), ("two", "Bar", "ai.onnx:17")]
+
+
+def test_a_branch_that_cannot_run_need_not_fit(tmp_path):
+    """The rank of x decides; the other branch would be wrong for it."""
+    nodes = [
+        N("Shape", ["x"], ["s"]), N("Size", ["s"], ["rank"]), N("Equal", ["rank", "two"], ["c"]),
+        N("If", ["c"], ["y"], then_branch=branch("t", [N("Transpose", ["x"], ["o"], perm=[1, 0])], "o", None),
+          else_branch=branch("e", [N("Transpose", ["x"], ["p"], perm=[0, 2, 1])], "p", None)),
+    ]  # fmt: skip
+    model = model_of(nodes, [info("x", ["n", 3])], [info("y", None)], [constant("two", np.int64(2))])
+    graph = imported(tmp_path, model)
+    assert [str(d) for d in graph.outputs[0].shape] == ["3", "n"]

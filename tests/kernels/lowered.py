@@ -33,7 +33,8 @@ Op = tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]
 def reference(ops: Sequence[Op], arrays: Mapping[str, np.ndarray], outputs: Sequence[str], opset: int = 18):  # noqa: ANN201
     """What onnxruntime computes, by output name."""
     nodes = [helper.make_node(op, list(i), list(o), **dict(a)) for op, i, o, a in ops]
-    wire = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()]
+    types = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in arrays.items()}
+    wire = [helper.make_tensor_value_info(n, types[n], a.shape) for n, a in arrays.items()]
     outs = [onnx.ValueInfoProto(name=n) for n in outputs]
     graph = helper.make_graph(nodes, "g", wire, outs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
@@ -137,7 +138,8 @@ def execute(records: Sequence[Record], values: dict[str, np.ndarray], dims: Mapp
             assert names[d.name] >= d.low, f"{d.name} = {names[d.name]} below {d.low}"
         assert evaluate(record.grid, dims) == evaluate(program.grid_size(), names)
         if target(host).kind == "chip":
-            interpret(program, named, names)
+            shapes = {p.name: tuple(evaluate(d, names) for d in p.shape) for p in program.params}
+            interpret(program, {k: v.reshape(shapes[k]) for k, v in named.items()}, names)
             continue
         kernel = Kernel(program, host)
         arguments = kernel.arguments(named, names)
@@ -163,7 +165,8 @@ def check(case: Case, lower: Callable[..., list[Record] | None], rtol: float = 1
         values = {}
         for v in node.inputs + node.outputs:
             assert v is not None
-            source = np.full(results[v.name].shape, 77).astype(results[v.name].dtype) if v in node.outputs else case.arrays[v.name]
+            result = results.get(v.name)
+            source = case.arrays[v.name] if result is None else np.full(result.shape, 77).astype(result.dtype)
             values[v.name] = aligned(v.format.to_physical(source).reshape(v.format.physical_shape(source.shape)))
         for name in case.constants:
             values.setdefault(name, aligned(case.arrays[name]))

@@ -1,4 +1,4 @@
-"""Runs lowered nodes on chips as far as that is possible here: the verifier's rules, and the interpreter for numbers."""
+"""Lowered nodes on chips, as far as that goes here: the rules of the verifier, numbers from the interpreter."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codegen.kernels.attention import lower_attention
-from tests.kernels.lowered import Case, Op, check
+from tests.kernels.lowered import HOSTS, Case, Op, check
 from tests.kernels.on_chips import check_on_chips
 
 rng = np.random.default_rng(0)
@@ -66,8 +66,9 @@ def case(b: int, h: int, s: int, t: int, d: int, hk: int = 0, dv: int = 0, mask:
                  dims={"b": b, "s": s, "t": t}, opset=23)  # fmt: skip
 
 
-@pytest.mark.parametrize("s,t", [(1, 1), (7, 5), (64, 65), (130, 33), (3, 1025), (66, 1100)])
-@pytest.mark.parametrize("d,dv", [(8, 8), (33, 17)])
+@pytest.mark.parametrize(
+    "s,t,d,dv", [(1, 1, 8, 8), (7, 5, 33, 17), (64, 65, 8, 8), (130, 33, 33, 17), (3, 1025, 8, 8), (66, 1100, 33, 17)]
+)
 def test_lengths(s: int, t: int, d: int, dv: int) -> None:
     check(case(2, 2, s, t, d, dv=dv), lower_attention, rtol=1e-4, atol=3e-6)
 
@@ -88,8 +89,8 @@ def test_grouped_heads() -> None:
 @pytest.mark.parametrize("blocks", [False, True], ids=["one block", "blocks"])
 def test_masks(shape: tuple[int, ...], blocks: bool) -> None:
     mask = rng.normal(0, 2, shape).astype(np.float32)
-    check(case(2, 3, 9, 600, 16, mask=mask, symbolic=blocks), lower_attention, rtol=1e-4, atol=3e-6)
-    check(case(2, 3, 9, 600, 16, mask=mask > 0, symbolic=blocks), lower_attention, rtol=1e-4, atol=3e-6)
+    check(case(2, 3, 9, 600, 16, mask=mask, symbolic=blocks), lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
+    check(case(2, 3, 9, 600, 16, mask=mask > 0, symbolic=blocks), lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
 
 
 @pytest.mark.parametrize("blocks", [False, True], ids=["one block", "blocks"])
@@ -125,12 +126,12 @@ def test_three_axes_against_onnxruntime() -> None:
     check(c, lower_attention, rtol=1e-4, atol=3e-6)
 
 
-@pytest.mark.parametrize("s,t", [(1, 1), (5, 5), (70, 70), (130, 130), (9, 20), (600, 600)])
+@pytest.mark.parametrize("s,t", [(1, 1), (70, 70), (9, 20), (600, 600)])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_causal(s: int, t: int, symbolic: bool) -> None:
     c = case(1, 2, s, t, 16, symbolic=symbolic, is_causal=1)
     c = Case(c.family, c.ops, c.arrays, c.outputs, (), c.symbolic, dims=c.dims, opset=23)
-    check(c, lower_attention, rtol=1e-4, atol=3e-6)
+    check(c, lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
 
 
 @pytest.mark.parametrize("total", [9, 1])
@@ -142,7 +143,9 @@ def test_mask_whose_extent_only_the_run_knows(total: int) -> None:
     check(c, lower_attention, rtol=1e-4, atol=3e-6)
 
 
-@pytest.mark.parametrize("chip,dtype", [("Ascend910B2", np.float32), ("Ascend910B2", np.float16), ("Ascend310P3", np.float16)])
+@pytest.mark.parametrize(
+    "chip,dtype", [("Ascend910B2", np.float32), ("Ascend910B2", np.float16), ("Ascend310P3", np.float16)]
+)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_chips(chip: str, dtype: type, symbolic: bool) -> None:
     mask = rng.normal(0, 1, (1, 1, 70, 130)).astype(np.float32)

@@ -9,7 +9,7 @@ import pytest
 
 from codegen.kernels.conv import lower_conv
 from tensor_types.dims import Dim, dim, floordiv
-from tests.kernels.lowered import Case, check, reference
+from tests.kernels.lowered import HOSTS, Case, check, reference
 
 rng = np.random.default_rng(0)
 
@@ -39,8 +39,8 @@ def conv_case(x: tuple[int, ...], w: tuple[int, ...], bias: bool = True, tail: b
         names["x"] = ("n", x[1], *(f"s{i}" for i in range(len(x) - 2)))
         out: list[int | str | Dim] = ["n", w[0]]
         rank = len(x) - 2
-        pads, strides, dilations = (attrs.get(k, d) for k, d in
-                                    (("pads", [0] * 2 * rank), ("strides", [1] * rank), ("dilations", [1] * rank)))  # fmt: skip
+        usual = {"pads": [0] * 2 * rank, "strides": [1] * rank, "dilations": [1] * rank}
+        pads, strides, dilations = (attrs.get(k, d) for k, d in usual.items())
         for i in range(rank):
             reach = (w[2 + i] - 1) * dilations[i] + 1
             out.append(floordiv(dim(f"s{i}") + (pads[i] + pads[rank + i] - reach), strides[i]) + 1)
@@ -74,25 +74,25 @@ GEOMETRIES = [
 @pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES, ids=str)
 @pytest.mark.parametrize("tail", [False, True])
 def test_geometries(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], tail: bool) -> None:
-    check(conv_case(x, w, bias=not tail, tail=tail, **attrs), lower_conv, 1e-4, 1e-5)
+    check(conv_case(x, w, bias=not tail, tail=tail, **attrs), lower_conv, 1e-4, 1e-5, HOSTS if tail else HOSTS[-1:])
 
 
 @pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:7] + GEOMETRIES[10:14], ids=str)
 def test_plain_formats(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
-    check(conv_case(x, w, last=False, tail=True, **attrs), lower_conv, 1e-4, 1e-5)
-    check(conv_case(x, w, last=False, out_last=True, tail=True, **attrs), lower_conv, 1e-4, 1e-5)
+    check(conv_case(x, w, last=False, tail=True, **attrs), lower_conv, 1e-4, 1e-5, HOSTS[-1:])
+    check(conv_case(x, w, last=False, out_last=True, tail=True, **attrs), lower_conv, 1e-4, 1e-5, HOSTS[-1:])
 
 
 @pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:8] + GEOMETRIES[10:14], ids=str)
 @pytest.mark.parametrize("last", [True, False])
 def test_run_time_sizes(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], last: bool) -> None:
-    check(conv_case(x, w, tail=True, symbolic=True, last=last, **attrs), lower_conv, 1e-4, 1e-5)
+    check(conv_case(x, w, tail=True, symbolic=True, last=last, **attrs), lower_conv, 1e-4, 1e-5, HOSTS[-1:])
 
 
 DEPTHWISE = [
     ((1, 32, 14, 14), 3, {"pads": [1, 1, 1, 1]}),
     ((2, 96, 15, 9), 3, {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
-    ((1, 960, 7, 7), 5, {"pads": [2, 2, 2, 2]}),
+    ((1, 320, 7, 7), 5, {"pads": [2, 2, 2, 2]}),
     ((1, 7, 5, 6), 3, {"pads": [0, 1, 1, 0]}),
     ((1, 17, 9, 9), 3, {"dilations": [2, 2], "pads": [2, 2, 2, 2]}),
     ((1, 20, 12, 12), 7, {"pads": [3, 3, 3, 3]}),
@@ -106,7 +106,7 @@ DEPTHWISE = [
 def test_depthwise(x: tuple[int, ...], k: int, attrs: dict[str, Any], symbolic: bool) -> None:
     for tail in (False, True):
         case = conv_case(x, (x[1], 1, k, k), tail=tail, bias=tail, symbolic=symbolic, group=x[1], **attrs)
-        check(case, lower_conv, 1e-4, 1e-5)
+        check(case, lower_conv, 1e-4, 1e-5, HOSTS if tail else HOSTS[-1:])
 
 
 def test_depthwise_over_time() -> None:
@@ -123,7 +123,7 @@ def test_other_float_types(dtype: type) -> None:
 TRANSPOSED = [
     ((1, 24, 7, 9), (24, 20, 2, 2), {"strides": [2, 2]}),
     ((2, 5, 6, 5), (5, 7, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
-    ((1, 8, 5, 60), (8, 70, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((1, 8, 5, 30), (8, 70, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     ((1, 4, 6, 6), (4, 3, 3, 3), {}),
     ((1, 4, 5, 5), (4, 2, 2, 2), {"strides": [3, 3]}),
     ((1, 4, 5, 5), (4, 6, 3, 3), {"strides": [2, 1], "dilations": [2, 1]}),
@@ -141,7 +141,7 @@ def test_transposed(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any
     ops: list[Any] = [("ConvTranspose", ["x", "w", "b"], ["c"], attrs), ("Relu", ["c"], ["y"], {})]
     formats = ["x", "c", "y"] if last else []
     case = Case("conv", ops, arrays, ["y"], ["w", "b"], last=formats)
-    check(case, lower_conv, 1e-4, 1e-5)
+    check(case, lower_conv, 1e-4, 1e-5, HOSTS[:1])
     if "auto_pad" in attrs:
         return
     rank = len(x) - 2
@@ -153,4 +153,4 @@ def test_transposed(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any
         out.append((dim(f"s{i}") - 1) * strides[i] + (reach - pads[i] - pads[rank + i] + extra))
     case.symbolic = {"x": ("n", x[1], *(f"s{i}" for i in range(rank))), "c": tuple(out), "y": tuple(out)}
     case.dims = {"n": x[0], **{f"s{i}": d for i, d in enumerate(x[2:])}}
-    check(case, lower_conv, 1e-4, 1e-5)
+    check(case, lower_conv, 1e-4, 1e-5, HOSTS[-1:])

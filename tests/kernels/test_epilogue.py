@@ -44,7 +44,10 @@ def run(ops: list[Op], arrays: dict[str, np.ndarray], constants: tuple[str, ...]
 def test_unary() -> None:
     run([(op, ["x"], [f"y{i}"], attrs) for i, (op, attrs) in enumerate(UNARY.items())], {"x": FLOATS})
     run([(op, ["x"], [f"y{i}"], attrs) for i, (op, attrs) in enumerate(ON_FINITE.items())], {"x": FINITE / 10})
-    run([("Gelu", ["x"], ["y0"], {"approximate": "tanh"}), ("IsInf", ["x"], ["y1"], {"detect_negative": 0})], {"x": FINITE})
+    run(
+        [("Gelu", ["x"], ["y0"], {"approximate": "tanh"}), ("IsInf", ["x"], ["y1"], {"detect_negative": 0})],
+        {"x": FINITE},
+    )
     run([("Log", ["x"], ["y0"], {}), ("Sqrt", ["x"], ["y1"], {}), ("Cosh", ["x"], ["y2"], {})], {"x": POSITIVE})
 
 
@@ -61,7 +64,9 @@ def test_integers(type_: type) -> None:
     a, b = (rng.integers(low, 100, (4, 16)).astype(type_) for _ in range(2))
     b[b == 0] = 1
     names = ("Add", "Sub", "Mul", "Div", "Min", "Max") if type_ in (np.int32, np.int64) else ("Min", "Max")
-    ops: list[Op] = [(op, ["a", "b"], [f"y{i}"], {}) for i, op in enumerate((*names, "Mod", "BitwiseAnd", "BitwiseXor"))]
+    ops: list[Op] = [
+        (op, ["a", "b"], [f"y{i}"], {}) for i, op in enumerate((*names, "Mod", "BitwiseAnd", "BitwiseXor"))
+    ]
     ops += [(op, ["a", "b"], [f"c{i}"], {}) for i, op in enumerate(("Equal", "Less", "GreaterOrEqual"))]
     ops += [("BitwiseNot", ["a"], ["n"], {}), ("Mod", ["a", "b"], ["f"], {"fmod": 1}), ("Abs", ["a"], ["abs"], {})]
     run(ops, {"a": a, "b": b})
@@ -70,7 +75,10 @@ def test_integers(type_: type) -> None:
 def test_logic_and_selection() -> None:
     a, b = FINITE > 0, OTHER > 0
     ops: list[Op] = [(op, ["a", "b"], [f"y{i}"], {}) for i, op in enumerate(("And", "Or", "Xor", "Equal"))]
-    run([*ops, ("Not", ["a"], ["n"], {}), ("Where", ["a", "x", "z"], ["w"], {})], {"a": a, "b": b, "x": FINITE, "z": OTHER})
+    run(
+        [*ops, ("Not", ["a"], ["n"], {}), ("Where", ["a", "x", "z"], ["w"], {})],
+        {"a": a, "b": b, "x": FINITE, "z": OTHER},
+    )
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 3.0, -1.0, 1.7])
@@ -79,12 +87,17 @@ def test_powers(power: float) -> None:
 
 
 def test_mixed_powers() -> None:
-    run([("Pow", ["x", "p"], ["y"], {})], {"x": rng.integers(1, 6, (4, 16)), "p": rng.integers(0, 5, (4, 16)).astype(np.float32)})
+    run(
+        [("Pow", ["x", "p"], ["y"], {})],
+        {"x": rng.integers(1, 6, (4, 16)), "p": rng.integers(0, 5, (4, 16)).astype(np.float32)},
+    )
     run([("Pow", ["x", "p"], ["y"], {})], {"x": FINITE / 40, "p": rng.integers(0, 5, (4, 16))}, rtol=1e-4)
 
 
 def test_clip_and_shifts() -> None:
-    run([("Clip", ["x", "lo", "hi"], ["y"], {})], {"x": FINITE, "lo": np.float32(-1), "hi": np.float32(6)}, ("lo", "hi"))
+    run(
+        [("Clip", ["x", "lo", "hi"], ["y"], {})], {"x": FINITE, "lo": np.float32(-1), "hi": np.float32(6)}, ("lo", "hi")
+    )
     run([("Clip", ["x", "", "hi"], ["y"], {})], {"x": FINITE, "hi": np.float32(0.5)}, ("hi",))
     x, s = rng.integers(0, 1 << 16, (4, 16)).astype(np.uint32), rng.integers(0, 32, (4, 16)).astype(np.uint32)
     run([("BitShift", ["x", "s"], [d], {"direction": d}) for d in ("LEFT", "RIGHT")], {"x": x, "s": s})
@@ -98,7 +111,11 @@ def test_casts(to: int) -> None:
 
 def test_quantisation() -> None:
     arrays = {"x": FINITE, "s": np.float32(0.11), "z": np.uint8(7)}
-    run([("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})], arrays, ("s", "z"))
+    run(
+        [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})],
+        arrays,
+        ("s", "z"),
+    )
 
 
 def test_half_precision_is_rounded_once() -> None:

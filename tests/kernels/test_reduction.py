@@ -56,7 +56,8 @@ def test_run_time_sizes(op: str) -> None:
         check(reduce_case(op, x, (2,), 1, ("n", 6, "m")), lower_reduction, 5e-5, 1e-5, ["x86-64-v4", "x86-64-v2"])
         y = np.ascontiguousarray(x.transpose(0, 2, 1))[..., None]
         y = y.transpose(0, 2, 1, 3)
-        check(reduce_case(op, np.ascontiguousarray(y), (2, 3), 1, ("n", 6, "m", 1), last=True), lower_reduction, 5e-5, 1e-5)
+        case = reduce_case(op, np.ascontiguousarray(y), (2, 3), 1, ("n", 6, "m", 1), last=True)
+        check(case, lower_reduction, 5e-5, 1e-5)
 
 
 def test_integers() -> None:
@@ -99,7 +100,8 @@ def test_softmax_of_run_time_rows(op: str, sizes: tuple[int, int]) -> None:
 @pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
 def test_norms_with_residual_and_activation(op: str, shape: tuple[int, ...]) -> None:
     inputs = ["a", "gain", "bias"] if op == "LayerNormalization" else ["a", "gain"]
-    ops = [("Add", ["x", "r"], ["a"], {}), (op, inputs, ["n"], {"axis": -1, "epsilon": 1e-6}), ("Tanh", ["n"], ["y"], {})]
+    norm = (op, inputs, ["n"], {"axis": -1, "epsilon": 1e-6})
+    ops: list[Any] = [("Add", ["x", "r"], ["a"], {}), norm, ("Tanh", ["n"], ["y"], {})]
     arrays = {"x": f32(*shape) + 3, "r": f32(*shape), "gain": f32(shape[-1]), "bias": f32(shape[-1])}
     if op == "RMSNormalization":
         del arrays["bias"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def from_bytes(data: bytes, target_name: str) -> Program:
     return program
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(data: bytes, host: str) -> Kernel:
     """The native code of a serialised program."""
     return Kernel(from_bytes(data, host), host)

@@ -13,7 +13,7 @@ _HEADS = 2
 
 def attention(s: int, t: int, d: int = 16, masked: bool = False, dtype: type = np.float32,
               run_time: bool = False) -> Sample:  # fmt: skip
-    """softmax(q k' / sqrt(d) + mask) v for q [1, 2, s, d], k and v [1, 2, t, d]; scores reach far beyond exp's range."""
+    """softmax(q k' / sqrt(d) + mask) v for q [1, 2, s, d], k and v [1, 2, t, d]; scores leave the range of exp."""
     rng = np.random.default_rng(s + t)
     arrays = {"q": rng.normal(0, 2, (1, _HEADS, s, d)), "k": rng.normal(0, 2, (1, _HEADS, t, d)),
               "v": rng.normal(size=(1, _HEADS, t, d))}  # fmt: skip
@@ -38,19 +38,17 @@ LENGTHS = [(0, 5), (1, 1), (1, 513), (5, 600), (63, 511), (64, 512), (65, 513), 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_static_lengths(host: str) -> None:
-    check([attention(s, t) for s, t in [(1, 1), (7, 5), (65, 64), (3, 1025), (66, 1100)]], host)
+    check([attention(s, t) for s, t in [(1, 1), (65, 63), (66, 1025)]], host)
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("masked", [False, True])
-def test_run_time_lengths(host: str, masked: bool) -> None:
-    check([attention(s, t, 16, masked, run_time=True) for s, t in LENGTHS], host, one_program=True)
+def test_run_time_lengths(host: str) -> None:
+    check([attention(s, t, 16, True, run_time=True) for s, t in LENGTHS], host, one_program=True)
 
 
 def test_aarch64() -> None:
-    for given in (attention(64, 128), attention(64, 600, run_time=True)):
-        (record,) = records_for(given, "aarch64")
-        check_aarch64(record.program.encode(), "fmla")
+    (record,) = records_for(attention(64, 600, run_time=True), "aarch64")
+    check_aarch64(record.program.encode(), "fmla")
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -24,7 +24,7 @@ def bf16_gemm(m: int, k: int, n: int, run_time: bool = False) -> Sample:
     return sample(case, {"y": a.astype(np.float64) @ b.astype(np.float64)}, 2.0**-8, 1e-5)
 
 
-STATIC = [(1, 1, 1), (1, 64, 33), (7, 13, 17), (11, 31, 32), (12, 32, 65), (95, 63, 64), (97, 129, 31)]
+STATIC = [(1, 1, 1), (1, 64, 33), (7, 13, 17), (12, 32, 65), (97, 129, 31)]
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -47,7 +47,7 @@ def conv(n: int, c: int, m: int, h: int, w: int, kernel: int = 3, stride: int = 
     return sample(case, {"y": want}, tolerance, tolerance)
 
 
-STATIC = [(1, 1, 1, 1, 1), (2, 3, 5, 7, 9), (1, 17, 33, 6, 13), (1, 16, 64, 13, 12), (1, 31, 70, 5, 25)]
+STATIC = [(1, 1, 1, 1, 1), (2, 3, 5, 7, 9), (1, 17, 33, 6, 13), (1, 16, 70, 13, 12)]
 SIZES = [(1, 1), (1, 2), (2, 3), (7, 5), (13, 11), (24, 25), (25, 97)]
 
 
@@ -74,4 +74,5 @@ def test_aarch64() -> None:
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (1, 1)])
 def test_chip(chip: str, kernel: int, stride: int) -> None:
     dtype = np.float16 if chip == "Ascend310P3" else np.float32
-    check([conv(*shape, kernel, stride, dtype) for shape in [(1, 1, 1, 1, 1), (2, 3, 5, 7, 9), (1, 17, 33, 3, 5)]], chip)
+    shapes = [(1, 1, 1, 1, 1), (2, 3, 5, 7, 9), (1, 17, 33, 3, 5)]
+    check([conv(*shape, kernel, stride, dtype) for shape in shapes], chip)

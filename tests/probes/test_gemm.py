@@ -19,7 +19,7 @@ def gemm(m: int, k: int, n: int, dtype: type = np.float32, run_time: bool = Fals
     return sample(case, {"y": a.astype(np.float64) @ b.astype(np.float64)}, tolerance, tolerance)
 
 
-STATIC = [(1, 1, 1), (2, 1, 5), (7, 13, 17), (23, 64, 31), (24, 65, 32), (95, 33, 63), (97, 127, 65), (131, 64, 130)]
+STATIC = [(1, 1, 1), (7, 13, 17), (23, 64, 31), (97, 127, 65), (131, 33, 130)]
 ROWS = [0, 1, 2, 11, 12, 13, 95, 96, 97, 193]
 
 

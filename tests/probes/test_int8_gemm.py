@@ -24,7 +24,8 @@ def int8_gemm(m: int, k: int, n: int, run_time: bool = False) -> Sample:
     a, b = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (k, n)))
     scale = np.exp2(rng.integers(-9, -5, n)).astype(np.float32)
     bias = (rng.integers(-64, 64, n) / 4).astype(np.float32)
-    arrays = {"a": a, "b": b, "s": scale, "c": bias, "step": np.array(0.5, np.float32), "zero": np.array(_ZERO, np.int8)}
+    arrays = {"a": a, "b": b, "s": scale, "c": bias}
+    arrays |= {"step": np.array(0.5, np.float32), "zero": np.array(_ZERO, np.int8)}
     symbolic = {name: ("m", n) for name in "ifghy"} | {"a": ("m", k)} if run_time else {}
     case = Case("matmul", _OPS, arrays, ["y"], ["b", "s", "c", "step", "zero"], symbolic, dims={"m": m}, opset=21)
     exact = (a.astype(np.int64) @ b.astype(np.int64)) * scale.astype(np.float64) + bias
@@ -32,7 +33,7 @@ def int8_gemm(m: int, k: int, n: int, run_time: bool = False) -> Sample:
     return sample(case, {"y": want})
 
 
-STATIC = [(1, 1, 1), (1, 4, 64), (7, 13, 17), (9, 44, 72), (95, 63, 65), (97, 64, 33)]
+STATIC = [(1, 1, 1), (7, 13, 17), (95, 63, 65), (97, 64, 33)]
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -56,7 +57,7 @@ def test_the_numbers_round_and_saturate() -> None:
 
 def test_aarch64() -> None:
     (record,) = records_for(int8_gemm(97, 64, 64), "aarch64")
-    check_aarch64(record.program.encode(), "scvtf")
+    check_aarch64(record.program.encode(), "mla", "scvtf")
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -39,7 +39,7 @@ def lstm(t: int, b: int, i: int, h: int, dtype: type = np.float32, run_time: boo
     return Sample(case, want, {name: v.astype(dtype) for name, v in want.items()}, tolerance, tolerance)
 
 
-STATIC = [(1, 1, 1, 1), (5, 1, 12, 20), (33, 3, 7, 16), (4, 25, 9, 33)]
+STATIC = [(1, 1, 1, 1), (33, 3, 7, 16), (4, 25, 9, 33)]
 SIZES = [(0, 3), (1, 1), (2, 7), (31, 8), (32, 9), (33, 1), (7, 17)]
 
 

@@ -11,6 +11,7 @@ from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
 from graph_opt.fusion.fuse_norms import FuseNorms
+from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph
 from graph_opt.ir.text import parse
@@ -245,3 +246,44 @@ def test_scores_that_are_read_elsewhere_stay() -> None:
     found = FuseAttention(ATTENTION)
     assert not found.apply(graph)
     assert "second use" in next(iter(found.declined.values()))
+
+
+SIBLINGS = """\
+graph g(%x: f32[b, s, 8]) -> (%y, %z, %r) {
+  const %w1: f32[8, 4] = random seed 1 scale 1.0
+  const %w2: f32[8, 4] = random seed 2 scale 1.0
+  const %w3: f32[8, 4] = random seed 3 scale 1.0
+  const %b1: f32[4] = random seed 4 scale 1.0
+  const %b2: f32[4] = random seed 5 scale 1.0
+  %p = MatMul(%x, %w1)
+  %a = Add(%b1, %p)
+  %q = MatMul(%x, %w2)
+  %c = Add(%q, %b2)
+  %e = MatMul(%x, %w3)
+  %r = Relu(%e)
+  %y = Transpose(%a) {perm=[0, 2, 1]}
+  %z = Transpose(%c) {perm=[0, 2, 1]}
+  origin "a" = same %a
+  origin "p" = same %p
+}
+"""
+
+
+def test_siblings_become_one_batched_product() -> None:
+    graph = graph_of(SIBLINGS)
+    w1, w2, b2 = (graph.values[n].data for n in ("w1", "w2", "b2"))
+    assert MergeSiblingMatmuls().apply(graph)
+    assert sorted(ops(graph)) == sorted(
+        ["MatMul", "Add", "Split", "Squeeze", "Squeeze", "MatMul", "Relu", "Transpose", "Transpose"]
+    )
+    merged = next(n for n in graph.nodes if n.op == "MatMul" and n.output.rank == 4)
+    assert str(merged.output).endswith("f32[2, b, s, 4]")
+    np.testing.assert_array_equal(merged.inputs[1].data, np.stack([w1, w2])[:, None])
+    bias = next(n for n in graph.nodes if n.op == "Add").inputs[1].data
+    np.testing.assert_array_equal(bias[1], b2.reshape(1, 1, 4))
+    assert graph.origins["a"].relation == "same"
+    assert graph.origins["p"].relation == "interior"
+
+
+def test_products_of_different_widths_stay_apart() -> None:
+    assert not MergeSiblingMatmuls().apply(graph_of(SIBLINGS.replace("%w2: f32[8, 4]", "%w2: f32[8, 5]").replace("%b2: f32[4]", "%b2: f32[5]")))

@@ -55,7 +55,13 @@ def _graph(graph: Graph, dims: Mapping[str, int]) -> onnx.GraphProto:
         proto, extra = _node(node, dims)
         nodes.append(proto)
         constants += extra
-    outputs = [helper.make_empty_tensor_value_info(n) for n in dict.fromkeys(v.name for v in graph.outputs)]
+    names = []
+    for value in dict.fromkeys(graph.outputs):
+        names.append(value.name)
+        if graph.values.get(value.name) is not value:  # onnxruntime wants an outer value to pass an Identity
+            names[-1] = f"{value.name}/{graph.name}"
+            nodes.append(helper.make_node("Identity", [value.name], names[-1:]))
+    outputs = [helper.make_empty_tensor_value_info(name) for name in names]
     return helper.make_graph(nodes, graph.name, [_info(v) for v in graph.inputs], outputs, constants)
 
 

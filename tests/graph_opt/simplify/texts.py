@@ -19,7 +19,7 @@ def graph_of(text: str) -> Graph:
 
 
 def after(step: Pass, text: str, *, changed: bool = True) -> str:
-    """The text of the graph after the pass, which must say truly whether it changed and find nothing the second time."""
+    """The text of the graph after the pass, which must say truly whether it changed and nothing when repeated."""
     graph = graph_of(text)
     before = to_text(graph)
     assert step.apply(graph) is changed

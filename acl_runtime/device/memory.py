@@ -1,0 +1,222 @@
+"""Memory in books: which block belongs to whom, on real addresses.
+
+Each address space is one range of addresses, mapped without memory behind it and never given back, so an address tells
+by itself whether it is device memory, and one that was freed is known as such instead of belonging to somebody else.
+Pages get memory when they are written and lose it when their block is freed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+from bisect import bisect_right, insort
+from dataclasses import dataclass
+
+import numpy as np
+
+from acl_runtime.device.codes import Code, DeviceError
+
+ALIGNMENT = 64
+_PAGE = mmap.PAGESIZE
+_SPARE = 1 << 16
+"""Bytes at the end of a space that no block gets: a read a little beyond a block stays inside the mapping."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A live block. `size` is what was asked for, `extent` what the block takes; `context` is its owner's, or None."""
+
+    address: int
+    size: int
+    extent: int
+    owner: str
+    context: object | None
+
+    @property
+    def end(self) -> int:
+        return self.address + self.extent
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _physical_memory() -> int:
+    """Bytes of this machine's memory; 8 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
+
+
+class AddressSpace:
+    """A range of addresses and the book of its blocks. Thread-safe.
+
+    `capacity` is how many bytes may be live at a time. The range is several times larger, and blocks are placed in
+    turn, so that an address that was freed is not soon given out again.
+    """
+
+    def __init__(self, name: str, capacity: int) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.used = 0
+        self._lock = threading.Lock()
+        self._map, self._bytes = _reserve(4 * capacity)
+        self.base = self._bytes.ctypes.data
+        self.end = self.base + len(self._bytes)
+        self._blocks: dict[int, Allocation] = {}
+        self._starts: list[int] = []
+        self._cursor = self.base
+
+    def __contains__(self, address: int) -> bool:
+        return self.base <= address < self.end
+
+    def allocate(self, size: int, owner: str, context: object | None = None) -> Allocation:
+        """A block of at least `size` bytes at a multiple of 64, of undefined content. MEMORY_ALLOCATION if full."""
+        # Large blocks own their pages, so that freeing one gives all of its memory back.
+        step = _PAGE if size >= _PAGE else ALIGNMENT
+        extent = _round_up(_round_up(size, 32) + 32, step)
+        with self._lock:
+            address = self._place(extent, step) if self.used + extent <= self.capacity else None
+            if address is None:
+                raise DeviceError(
+                    Code.MEMORY_ALLOCATION,
+                    f"{size} bytes of {self.name} memory asked for, {self.capacity - self.used} are free",
+                )
+            block = Allocation(address, size, extent, owner, context)
+            insort(self._starts, address)
+            self._blocks[address] = block
+            self._cursor = block.end
+            self.used += extent
+            return block
+
+    def free(self, address: int) -> None:
+        """Frees the block that starts at `address`. MEMORY_FREE if there is none: freed already, or never given out."""
+        with self._lock:
+            block = self._blocks.pop(address, None)
+            if block is None:
+                raise DeviceError(Code.MEMORY_FREE, f"no live block of {self.name} memory starts at {address:#x}")
+            del self._starts[bisect_right(self._starts, address) - 1]
+            self.used -= block.extent
+            if block.extent >= _PAGE and hasattr(mmap, "MADV_DONTNEED") and not address % _PAGE:
+                self._map.madvise(mmap.MADV_DONTNEED, address - self.base, block.extent)
+
+    def find(self, address: int) -> Allocation | None:
+        """The live block that holds `address`."""
+        with self._lock:
+            position = bisect_right(self._starts, address)
+            block = self._blocks[self._starts[position - 1]] if position else None
+        return block if block is not None and address < block.end else None
+
+    def blocks(self) -> list[Allocation]:
+        """All live blocks, by address."""
+        with self._lock:
+            return [self._blocks[start] for start in self._starts]
+
+    def view(self, address: int, nbytes: int) -> np.ndarray:
+        """A u8 array over bytes of the space, live or not; it keeps the space mapped."""
+        return self._bytes[address - self.base : address - self.base + nbytes]
+
+    def _place(self, extent: int, step: int) -> int | None:
+        """A free range from the cursor on, then from the start on."""
+        limit = self.end - _SPARE
+        for position in (self._cursor, self.base):
+            number = bisect_right(self._starts, position)
+            if number:
+                position = max(position, self._blocks[self._starts[number - 1]].end)
+            while True:
+                position = _round_up(position, step)
+                until = self._starts[number] if number < len(self._starts) else limit
+                if position + extent <= until:
+                    return position
+                if number == len(self._starts):
+                    break
+                position = self._blocks[until].end
+                number += 1
+        return None
+
+
+def _reserve(size: int) -> tuple[mmap.mmap, np.ndarray]:
+    """Maps `size` bytes, or as large a part as the system allows, without memory behind them."""
+    flags = {}
+    if hasattr(mmap, "MAP_ANONYMOUS"):
+        flags["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    size = _round_up(size, _PAGE)
+    while True:
+        try:
+            mapped = mmap.mmap(-1, size, **flags)
+            return mapped, np.frombuffer(mapped, np.uint8)
+        except (OSError, ValueError, OverflowError):
+            size = _round_up(size // 2, _PAGE)
+            if size < 64 << 20:
+                raise DeviceError(Code.MEMORY_ALLOCATION, "the system gives no address space") from None
+
+
+class Memory:
+    """Device memory, pinned host memory and, as everything else, plain host memory."""
+
+    def __init__(self) -> None:
+        capacity = _physical_memory()
+        self.device = AddressSpace("device", capacity)
+        self.pinned = AddressSpace("pinned host", capacity)
+
+    def space(self, address: int) -> AddressSpace | None:
+        """The space that the address is in; None for plain host memory."""
+        return next((s for s in (self.device, self.pinned) if address in s), None)
+
+    def check(self, address: int, nbytes: int, what: str) -> None:
+        """PARAM_INVALID unless `nbytes` from `address` on are in one live block, or are mapped host memory."""
+        space = self.space(address)
+        if space is None:
+            if not _is_mapped(address, nbytes):
+                raise DeviceError(Code.PARAM_INVALID, f"{what}: there is no memory at {address:#x}, {nbytes} bytes")
+            return
+        block = space.find(address)
+        if block is None:
+            raise DeviceError(Code.PARAM_INVALID, f"{what}: {address:#x} is in no live block of {space.name} memory")
+        if address + nbytes > block.end:
+            raise DeviceError(
+                Code.PARAM_INVALID,
+                f"{what}: {nbytes} bytes from {address:#x} on leave a block of {block.size} bytes at {block.address:#x}",
+            )
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copies; both ranges are checked."""
+        self.check(target, nbytes, "target")
+        self.check(source, nbytes, "source")
+        ctypes.memmove(target, source, nbytes)
+
+    def fill(self, target: int, value: int, nbytes: int) -> None:
+        """Sets bytes; the range is checked."""
+        self.check(target, nbytes, "target")
+        ctypes.memset(target, value, nbytes)
+
+    def array(self, address: int, nbytes: int) -> np.ndarray:
+        """A u8 array that aliases the memory; the range is checked."""
+        self.check(address, nbytes, "pointer")
+        space = self.space(address)
+        if space is not None:
+            return space.view(address, nbytes)
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+
+
+_MS_ASYNC = 1
+try:
+    _msync = ctypes.CDLL(None).msync
+    _msync.argtypes, _msync.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+except (AttributeError, OSError, TypeError):
+    _msync = None
+
+
+def _is_mapped(address: int, nbytes: int) -> bool:
+    """Whether the pages of a range exist: `msync` says so and does nothing else to memory without a file."""
+    if address + nbytes > 1 << 64:
+        return False
+    if _msync is None:
+        return address >= _PAGE
+    start = address // _PAGE * _PAGE
+    return _msync(start, max(address + nbytes - start, 1), _MS_ASYNC) == 0

@@ -1,0 +1,120 @@
+"""Streams: tasks in the order of their submission, on a worker thread of the stream's own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+from acl_runtime.device.codes import Code, DeviceError
+
+_EXIT_WAIT_S = 2.0
+_open: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+class Stream:
+    """A queue of tasks. The worker starts with the first one.
+
+    A task that fails makes the stream drop what is queued behind it, until `synchronize` has told of the failure.
+    Markers (events and waits for them) run all the same, so that nobody waits for ever.
+    """
+
+    def __init__(self, context: object) -> None:
+        self.context = context
+        self._condition = threading.Condition()
+        self._tasks: deque[tuple[Callable[[], None], bool]] = deque()
+        self._submitted = 0
+        self._finished = 0
+        self._failure: DeviceError | None = None
+        self._worker: threading.Thread | None = None
+        self._closed = False
+        _open.add(self)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def submit(self, task: Callable[[], None], marker: bool = False) -> None:
+        """Queues a task. STREAM_CONTEXT if the stream is closed."""
+        with self._condition:
+            if self._closed:
+                raise DeviceError(Code.STREAM_CONTEXT, "the stream is closed: its context was destroyed")
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="acl stream", daemon=True)
+                self._worker.start()
+            self._tasks.append((task, marker))
+            self._submitted += 1
+            self._condition.notify_all()
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Waits until what is queued now has ended. Raises the first failure since the last call that told of one, or
+        STREAM_SYNC_TIMEOUT after `timeout` seconds."""
+        with self._condition:
+            target = self._submitted
+            if not self._condition.wait_for(lambda: self._finished >= target, timeout):
+                raise DeviceError(Code.STREAM_SYNC_TIMEOUT, f"the stream is not done after {timeout} s")
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def is_idle(self) -> bool:
+        """Whether every task has ended."""
+        with self._condition:
+            return self._finished == self._submitted
+
+    def close(self) -> None:
+        """Lets queued tasks end and stops the worker. May be repeated."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        self.join()
+
+    def drop(self) -> None:
+        """Stops the worker after the task that runs; of those behind it only markers are run."""
+        with self._condition:
+            self._closed = True
+            markers = deque(t for t in self._tasks if t[1])
+            self._finished += len(self._tasks) - len(markers)
+            self._tasks = markers
+            self._condition.notify_all()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for the end of the worker of a stream that was closed or dropped."""
+        worker = self._worker
+        if worker is not None and worker is not threading.current_thread():
+            worker.join(timeout)
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._tasks or self._closed)
+                if not self._tasks:
+                    return
+                task, marker = self._tasks.popleft()
+                skipped = self._failure is not None and not marker
+            failure = None if skipped else _failure_of(task)
+            del task  # it holds memory of the caller
+            with self._condition:
+                self._failure = self._failure or failure
+                self._finished += 1
+                self._condition.notify_all()
+
+
+def _failure_of(task: Callable[[], None]) -> DeviceError | None:
+    try:
+        task()
+    except DeviceError as error:
+        return error
+    except Exception as error:  # the worker must outlive any task
+        return DeviceError(Code.RT_INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+    return None
+
+
+def stop_workers() -> None:
+    """Ends every worker. For the end of the process: a worker must not be in a kernel while the interpreter goes."""
+    streams = list(_open)
+    for stream in streams:
+        stream.drop()
+    for stream in streams:
+        stream.join(_EXIT_WAIT_S)

@@ -1,0 +1,163 @@
+"""Reference values of a model's tensors from onnxruntime: optimisation off, one thread, every tensor shown.
+
+Takes a path, inputs and the names of tensors; knows ONNX and onnxruntime, nothing of packages.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+
+from tensor_types.errors import EnvironmentProblem, InvalidModel
+
+_BRANCH = "/of_branch"
+_QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Values by tensor name (an array, or a list for a sequence), and the tensors that activations' rounding to
+    integers lies before: they agree between two right implementations only up to a quantisation step."""
+
+    values: Mapping[str, Any]
+    quantised: frozenset[str]
+
+
+def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.dtype]) -> Golden:
+    """The wanted tensors (with their dtypes) as far as onnxruntime can show them, and the model's outputs.
+
+    Model-local functions are inlined under the names that onnx.inliner gives; tensors of If branches become outputs of
+    the If, empty where the branch does not run. EnvironmentProblem if onnxruntime cannot run the model.
+    """
+    try:
+        proto = _inlined(onnx.load(str(model), load_external_data=True))
+        quantised = frozenset(_behind_quantisers(proto.graph, set()))
+        names = {v.name for v in proto.graph.output}
+        of_branches = {name: wanted[name] for name in _branch_names(proto.graph, wanted)}
+        shown = [*_made(proto.graph), *_expose(proto.graph, of_branches)]
+        for name in shown:
+            if name.removesuffix(_BRANCH) in wanted and name not in names:
+                proto.graph.output.add().name = name
+        session = _session(proto)
+    except EnvironmentProblem:
+        raise
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise EnvironmentProblem(
+            f"onnxruntime {_version()} cannot load the model, so there is nothing to compare with: {error}",
+            remedy="install a newer onnxruntime, or run the package without comparing",
+        ) from error
+    outputs = [o.name for o in session.get_outputs()]
+    missing = [i.name for i in session.get_inputs() if i.name not in inputs]
+    if missing:
+        raise InvalidModel("onnxruntime wants an input that the package does not have", where={"tensor": missing[0]},
+                           remedy="compare with the model that the package was made from")  # fmt: skip
+    try:
+        found = session.run(outputs, {i.name: inputs[i.name] for i in session.get_inputs()})
+    except Exception as error:
+        raise EnvironmentProblem(
+            f"onnxruntime {_version()} cannot run the model on these inputs: {error}",
+            remedy="give inputs that the model accepts with --input name=file.npy",
+        ) from error
+    pairs = zip(outputs, found, strict=True)
+    return Golden({n.removesuffix(_BRANCH): v for n, v in pairs if v is not None}, quantised)
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    if not proto.functions:
+        return proto
+    own = {o.domain: o.version for o in proto.opset_import}
+    mixed = any(own.get(o.domain, o.version) != o.version for f in proto.functions for o in f.opset_import)
+    return onnx.inliner.inline_local_functions(proto, convert_version=mixed)
+
+
+def _made(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from filter(None, node.output)
+
+
+def _branches(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [a.g for a in node.attribute if a.HasField("g")]
+
+
+def _branch_names(graph: onnx.GraphProto, wanted: Iterable[str]) -> list[str]:
+    """The wanted names that If branches make. One that two graphs make is left out: it says not which is meant."""
+    counts: Counter[str] = Counter()
+
+    def count(inner: onnx.GraphProto) -> None:
+        counts.update(_made(inner))
+        for node in inner.node:
+            for branch in _branches(node):
+                count(branch)
+
+    count(graph)
+    top = set(_made(graph))
+    return [name for name in wanted if counts[name] == 1 and name not in top]
+
+
+def _expose(graph: onnx.GraphProto, wanted: Mapping[str, np.dtype]) -> list[str]:
+    """Makes the wanted tensors of branches, nested ones too, outputs of the If nodes of `graph`; gives their names."""
+    shown = []
+    for node in graph.node:
+        if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+            continue
+        first, second = _branches(node)
+        inside = [[*(n for n in _made(b) if n in wanted), *_expose(b, wanted)] for b in (first, second)]
+        for names, branch, other in zip(inside, (first, second), (second, first), strict=True):
+            for inner in names:
+                source = inner.removesuffix(_BRANCH)
+                element = onnx.helper.np_dtype_to_tensor_dtype(wanted[source])
+                absent = onnx.helper.make_tensor(f"{source}/absent", element, [0], b"", raw=True)
+                while any(absent.name == o.name for o in other.output):
+                    absent.name += "+"  # the name of an outer If's placeholder
+                other.node.append(onnx.helper.make_node("Constant", [], [absent.name], value=absent))
+                for graph_, name in ((branch, inner), (other, absent.name)):
+                    graph_.output.append(onnx.helper.make_tensor_value_info(name, element, None))
+                node.output.append(source + _BRANCH)
+                shown.append(source + _BRANCH)
+    return shown
+
+
+def _behind_quantisers(graph: onnx.GraphProto, tainted: set[str]) -> set[str]:
+    """Names that depend on a quantised activation; `tainted` comes from outer graphs and is added to."""
+    constants = {t.name for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update(node.output)
+            continue
+        fresh = node.op_type in _QUANTISERS and node.input[0] not in constants
+        for branch in _branches(node):
+            inside = _behind_quantisers(branch, set(tainted))
+            fresh |= any(o.name in inside for o in branch.output)
+            tainted |= inside
+        if fresh or any(name in tainted for name in node.input):
+            tainted.update(filter(None, node.output))
+    return tainted
+
+
+def _session(proto: onnx.ModelProto) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    if proto.ByteSize() < (1 << 31) - (1 << 20):
+        return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "golden.onnx"
+        onnx.save(proto, str(path), save_as_external_data=True, location="golden.data")
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _version() -> str:
+    import onnxruntime
+
+    return str(onnxruntime.__version__)

@@ -1,0 +1,105 @@
+"""`atc inspect`: the parts of a package, its tasks in order, its memory, and the text forms of what it was made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from acl_runtime.om import Package, PackageError, open_package
+from acl_runtime.package_layout import PORTABLE, section
+from acl_runtime.plan_format import LoadedPlan, read_plan
+from tensor_types.dtypes import DTYPES
+
+IR_STAGES = ("read", "optimised", "programs")
+
+
+def inspect_package(path: Path) -> dict[str, Any]:
+    """Tool, chip, inputs and outputs, parts with bytes, layers (one a task, in order) and memory. PackageError."""
+    package = open_package(path)
+    report = _json(package, "report")
+    plan = _plan(package)
+    return {
+        "package": str(path),
+        "package_bytes": path.stat().st_size,
+        "tool": package.header.get("tool", ""),
+        "soc_version": package.header.get("soc_version", ""),
+        "classes": package.header.get("classes", []),
+        "inputs": [_tensor(plan, n) for n in plan.inputs],
+        "outputs": [_tensor(plan, n) for n in plan.outputs],
+        "dims": {name: list(bounds) for name, bounds in plan.dims.items()},
+        "parts": [{"name": s.name, "kind": s.kind.name.lower(), "bytes": s.size} for s in package.sections()],
+        "layers": _layers(plan),
+        "memory": {
+            "arena_bytes": report.get("arena_bytes"),
+            "arena_lower_bound_bytes": report.get("arena_lower_bound_bytes"),
+            "arena_without_reuse_bytes": report.get("arena_without_reuse_bytes"),
+            "arena": str(plan.arena),
+            "storages": len(plan.storages),
+            "weights_bytes": sum(s.size for s in package.sections() if s.name == "weights"),
+        },
+    }
+
+
+def package_text(path: Path, stage: str) -> str:
+    """The optimised graph, or the tile programs, in text form. PackageError."""
+    package = open_package(path)
+    if stage == "optimised":
+        return bytes(package.section("graph")).decode()
+    return "\n".join(_plan(package).programs)
+
+
+def model_text(path: Path, stage: str) -> str:
+    """The graph of an ONNX file as read, or after all passes. InvalidModel."""
+    from atc.pipeline import passes
+    from codegen.kernels import TRAITS
+    from frontend import read_model
+    from graph_opt.ir.passes import run_passes
+    from graph_opt.ir.text import to_text
+
+    graph = read_model(path)
+    if stage == "optimised":
+        run_passes(graph, passes(TRAITS))
+    return to_text(graph)
+
+
+def _plan(package: Package) -> LoadedPlan:
+    hosts = [h for h in (*package.header.get("classes", ()), PORTABLE) if section(str(h), "plan") in package]
+    if not hosts:
+        raise PackageError("the package holds no plan", remedy="the file is damaged: convert the model again")
+    # The classes that a package was made for come before the portable instance: their figures are those that count.
+    host = next((h for h in hosts if h != PORTABLE), PORTABLE)
+    return read_plan(_json(package, section(host, "plan")), _json(package, section(host, "programs")))
+
+
+def _layers(plan: LoadedPlan) -> list[dict[str, Any]]:
+    rows = []
+    for number, task in enumerate(plan.tasks):
+        native = task.program is not None
+        rows.append(
+            {
+                "task": number,
+                "node": task.node,
+                "family": task.family if native else task.op,
+                "engine": "AI Core" if native else "AI CPU",
+                "program": task.program,
+                "grid": str(task.grid),
+                "after": list(task.after),
+            }
+        )
+    return rows
+
+
+def _tensor(plan: LoadedPlan, number: int) -> dict[str, Any]:
+    value = plan.values[number]
+    shape = None if value.shape is None else [d if isinstance(d, int) else str(d) for d in value.shape]
+    return {"name": value.name, "dtype": str(DTYPES[value.dtype.name].numpy), "shape": shape}
+
+
+def _json(package: Package, name: str) -> Any:
+    try:
+        return json.loads(bytes(package.section(name)))
+    except (ValueError, RecursionError) as error:
+        raise PackageError(
+            f"section {name} is not JSON: {error}", remedy="the file is damaged: convert the model again"
+        ) from error

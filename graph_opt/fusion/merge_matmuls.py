@@ -1,0 +1,105 @@
+"""Merges sibling products of one operand: Q, K and V projections become one batched product.
+
+    x @ W1 [+ b1], x @ W2 [+ b2], ...   ->   y = x @ stack(W) [+ stack(b)];  y[0], y[1], ...
+
+Rules
+1. At least two MatMul nodes read the same first operand; their second operands are constant matrices of one shape.
+2. Biases are constants of one row, and either all siblings have one or none.
+3. Nothing element-wise follows (an epilogue fused into its own product is worth more), and no result is an output.
+The results are the leading slices of one tensor, so taking them apart costs nothing: lowering makes them aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class _Sibling:
+    product: Node
+    weight: np.ndarray
+    bias: np.ndarray | None
+    result: Value
+    last: Node
+
+
+@dataclass(frozen=True)
+class MergeSiblingMatmuls:
+    """See the module."""
+
+    name: str = "merge-sibling-matmuls"
+
+    def apply(self, graph: Graph) -> bool:
+        changed = False
+        for value in list(graph.values.values()):
+            for group in _groups(graph, value):
+                _merge(graph, value, group)
+                changed = True
+        return changed
+
+
+def _groups(graph: Graph, value: Value) -> list[list[_Sibling]]:
+    found: dict[object, list[_Sibling]] = {}
+    if value.shape is None or value.is_constant or value.rank < 2:
+        return []
+    for node, index in list(value.uses):
+        sibling = _sibling(graph, node) if node.op == "MatMul" and index == 0 else None
+        if sibling is not None:
+            key = (sibling.weight.shape, sibling.weight.dtype, sibling.bias is None, str(node.attrs.get("guards")))
+            found.setdefault(key, []).append(sibling)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _sibling(graph: Graph, node: Node) -> _Sibling | None:
+    weight = node.inputs[1]
+    if weight is None or weight.data is None or weight.data.ndim != 2 or node not in graph.nodes:
+        return None
+    result, last, bias = node.output, node, None
+    if len(result.uses) == 1 and not graph.is_output(result):
+        user, place = result.uses[0]
+        other = user.inputs[1 - place] if user.op == "Add" and len(user.inputs) == 2 else None
+        if other is not None and other.data is not None and other.data.size == other.data.shape[-1] == weight.data.shape[1]:
+            result, last, bias = user.output, user, other.data.reshape(-1)
+    if graph.is_output(result) or any(_is_elementwise(user) for user, _ in result.uses):
+        return None
+    return _Sibling(node, weight.data, bias, result, last)
+
+
+def _is_elementwise(node: Node) -> bool:
+    declared = ops.get(node.op)
+    return declared is not None and declared.kind == "elementwise"
+
+
+def _merge(graph: Graph, x: Value, group: Sequence[_Sibling]) -> None:
+    """Replaces the siblings; the new nodes stand where the first of them stood."""
+    rewriter = Rewriter(graph)
+    at = min((s.product for s in group), key=graph.nodes.index)
+    guards = {"guards": at.attrs["guards"]} if "guards" in at.attrs else {}
+    ones = (1,) * (x.rank - 2)
+    weight = np.stack([s.weight for s in group]).reshape(len(group), *ones, *group[0].weight.shape)
+    stacked = rewriter.constant(weight, f"{at.name}/merged")
+    value = rewriter.insert("MatMul", [x, stacked], guards, before=at, name=f"{at.name}/merged").output
+    biases = [s.bias for s in group if s.bias is not None]
+    if biases:
+        bias = np.stack(biases).reshape(len(group), *ones, 1, -1)
+        added = rewriter.constant(bias, f"{at.name}/merged_bias")
+        value = rewriter.insert("Add", [value, added], guards, before=at, name=f"{at.name}/merged_bias").output
+    names = [f"{s.result.name}/slice" for s in group]
+    attrs = {"axis": 0, "num_outputs": len(group), **guards}
+    parts = rewriter.insert("Split", [value], attrs, before=at, outputs=names, name=f"{at.name}/split")
+    axes = rewriter.constant(np.array([0], np.int64), f"{at.name}/axes")
+    flats = [
+        rewriter.insert("Squeeze", [p, axes], guards, before=at, name=f"{s.product.name}/squeeze").output
+        for s, p in zip(group, parts.outputs, strict=True)
+    ]
+    for sibling, flat in zip(group, flats, strict=True):
+        if sibling.last is not sibling.product:
+            rewriter.absorb([sibling.product.output], flat)
+        rewriter.replace(sibling.result, flat)
+        rewriter.erase_dead([sibling.last])

@@ -1,0 +1,280 @@
+"""Dead code, duplicates, identities, chains of movement, arithmetic: text before, text after, and the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph_opt.ir.passes import Pass
+from graph_opt.simplify import (
+    AbsorbExpands,
+    ComposeReshapes,
+    EliminateCommonSubexpressions,
+    EliminateDeadCode,
+    MergeTransposes,
+    RemoveIdentities,
+    SimplifyArithmetic,
+)
+from tests.graph_opt.simplify.graph_to_onnx import run
+from tests.graph_opt.simplify.texts import after, body, graph_of
+
+X = np.array([[0.0, -0.0, 1.5, -2.25], [np.inf, -np.inf, np.nan, 3e38]], np.float32)
+
+
+def around(statements: str, output: str = "y") -> str:
+    return f"graph g(%x: f32[n, 4]) -> (%{output}) {{\n{statements}\n}}"
+
+
+def same_bits(step: Pass, text: str) -> None:
+    """onnxruntime gives the same bits for the graph before and after the pass."""
+    before, changed = graph_of(text), graph_of(text)
+    step.apply(changed)
+    expected, found = run(before, {"x": X}), run(changed, {"x": X})
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert found[name].tobytes() == array.tobytes(), name
+
+
+def test_dead_nodes_constants_and_dims_go() -> None:
+    assert after(EliminateDeadCode(), """\
+        graph g(%x: f32[n], %unused: f32[m]) -> (%y) {
+          const %c: f32[1] = splat 2.0
+          %a: f32[n] = Exp(%x)
+          %b: f32[n] = Mul(%a, %c)
+          %i: i64[1, u0] = NonZero(%x)
+          %y: f32[n] = Neg(%x)
+          origin "b" = same %b
+        }""") == """\
+graph g(%x: f32[n], %unused: f32[m]) -> (%y) {
+  %y: f32[n] = Neg(%x)
+  origin "b" = dead
+}
+"""  # fmt: skip
+
+
+def test_dead_nodes_of_a_branch_go_with_what_only_they_need() -> None:
+    text = after(EliminateDeadCode(), """\
+        graph g(%x: f32[n], %c: bool[]) -> (%y) {
+          %a: f32[n] = Exp(%x)
+          %y: f32[n] = If(%c)
+            then_branch = graph t() -> (%t) {
+              %d: f32[n] = Neg(%a)
+              %t: f32[n] = Abs(%x)
+            }
+            else_branch = graph e() -> (%e) {
+              %e: f32[n] = Neg(%x)
+            }
+        }""")  # fmt: skip
+    assert "Exp" not in text
+    assert "%d" not in text
+
+
+def test_equal_nodes_merge_also_with_swapped_operands() -> None:
+    assert after(EliminateCommonSubexpressions(), """\
+        graph g(%x: f32[n], %w: f32[n]) -> (%y) {
+          const %c: f32[1] = splat 2.0
+          const %d: f32[1] = splat 2.0
+          %a: f32[n] = Mul(%x, %c)
+          %b: f32[n] = Mul(%d, %x)
+          %y: f32[n] = Sub(%a, %b)
+          origin "a" = same %a
+          origin "b" = same %b
+        }""") == """\
+graph g(%x: f32[n], %w: f32[n]) -> (%y) {
+  const %c: f32[1] = splat 2.0
+  %a: f32[n] = Mul(%x, %c)
+  %y: f32[n] = Sub(%a, %a)
+  origin "a" = same %a
+  origin "b" = same %a
+}
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "%a: f32[n, 4] = Sub(%x, %z)\n%b: f32[n, 4] = Sub(%z, %x)",  # not commutative
+        "%a: f32[n, 4] = RandomNormalLike(%x)\n%b: f32[n, 4] = RandomNormalLike(%x)",
+        '%a: f32[n, 4] = Neg(%x) {guards=["c=1"]}\n%b: f32[n, 4] = Neg(%x) {guards=["c=0"]}',
+        "%a: f32[n, 4] = Elu(%x) {alpha=0.5}\n%b: f32[n, 4] = Elu(%x) {alpha=1.0}",
+        # Equal numbers of different dtype or sign
+        "const %p: f32[1] = dense [0.0]\nconst %q: f32[1] = dense [-0.0]\n"
+        "%a: f32[n, 4] = Add(%x, %p)\n%b: f32[n, 4] = Add(%x, %q)",
+    ],
+)
+def test_what_only_looks_equal_stays(statements: str) -> None:
+    after(
+        EliminateCommonSubexpressions(),
+        around(f"%z: f32[n, 4] = Exp(%x)\n{statements}\n%y: f32[n, 4] = Add(%a, %b)"),
+        changed=False,
+    )
+
+
+IDENTITIES = {
+    "Identity": "%r: f32[n, 4] = Identity(%a)",
+    "Cast": "%r: f32[n, 4] = Cast(%a) {to=1}",
+    "Reshape": "const %t: i64[2] = dense [-1, 4]\n%r: f32[n, 4] = Reshape(%a, %t)",
+    "Expand": "const %t: i64[2] = dense [1, 4]\n%r: f32[n, 4] = Expand(%a, %t)",
+    "Tile": "const %t: i64[2] = dense [1, 1]\n%r: f32[n, 4] = Tile(%a, %t)",
+    "Transpose": "%r: f32[n, 4] = Transpose(%a) {perm=[0, 1]}",
+    "Pad": "const %t: i64[4] = splat 0\n%r: f32[n, 4] = Pad(%a, %t)",
+    "Slice": "const %t: i64[1] = splat 0\nconst %e: i64[1] = splat 2147483647\n%r: f32[n, 4] = Slice(%a, %t, %e)",
+    "Concat": "%r: f32[n, 4] = Concat(%a) {axis=0}",
+    "Sum": "%r: f32[n, 4] = Sum(%a)",
+    "Mul": "const %t: f32[1] = splat 1.0\n%r: f32[n, 4] = Mul(%t, %a)",
+    "Div": "const %t: f32[1, 4] = splat 1.0\n%r: f32[n, 4] = Div(%a, %t)",
+    "Pow": "const %t: f32[] = splat 1.0\n%r: f32[n, 4] = Pow(%a, %t)",
+    "Sub": "const %t: f32[] = splat 0.0\n%r: f32[n, 4] = Sub(%a, %t)",
+    "Add": "const %t: f32[] = dense [-0.0]\n%r: f32[n, 4] = Add(%a, %t)",
+}
+
+
+@pytest.mark.parametrize("op", IDENTITIES)
+def test_an_operator_that_changes_nothing_goes(op: str) -> None:
+    text = around(f"%a: f32[n, 4] = Neg(%x)\n{IDENTITIES[op]}\n%y: f32[n, 4] = Abs(%r)")
+    lines = body(after(RemoveIdentities(), text))
+    assert [line for line in lines if "const" not in line] == ["%a = Neg(%x)", "%y = Abs(%a)"]
+    same_bits(RemoveIdentities(), text)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "const %t: f32[] = splat 0.0\n%r: f32[n, 4] = Add(%a, %t)",  # -0 becomes +0
+        "const %t: f32[] = splat 0.0\n%r: f32[n, 4] = Sub(%t, %a)",
+        "const %t: f32[] = splat 1.0\n%r: f32[n, 4] = Div(%t, %a)",
+        "const %t: f32[3, 1, 1] = splat 1.0\n%r: f32[3, n, 4] = Mul(%a, %t)",  # it broadcasts
+        "const %t: i64[2] = dense [0, -1]\nconst %e: i64[2] = splat -2147483647\nconst %s: i64[2] = splat -1\n"
+        "const %ax: i64[2] = dense [0, 1]\n%r: f32[n, 4] = Slice(%a, %t, %e, %ax, %s)",
+        "%r: f32[4, n] = Transpose(%a) {perm=[1, 0]}",
+        "%r: f32[n, 4] = Clip(%a)",  # infinities become finite
+    ],
+)
+def test_what_is_not_an_identity(statements: str) -> None:
+    after(RemoveIdentities(), around(f"%a: f32[n, 4] = Neg(%x)\n{statements}\n%y = Abs(%r)"), changed=False)
+
+
+def test_an_identity_at_a_graph_output_gives_its_name_away() -> None:
+    assert after(RemoveIdentities(), """\
+        graph g(%x: f32[n]) -> (%y, %z) {
+          %a: f32[n] = Neg(%x)
+          %y: f32[n] = Identity(%a)
+          %z: f32[n] = Identity(%x)
+          origin "a" = same %a
+          origin "y" = same %y
+        }""") == """\
+graph g(%x: f32[n]) -> (%y, %z) {
+  %y: f32[n] = Neg(%x)
+  %z: f32[n] = Identity(%x)
+  origin "a" = same %y
+  origin "y" = same %y
+}
+"""  # fmt: skip
+
+
+def test_transposes_merge_and_vanish() -> None:
+    text = """\
+        graph g(%x: f32[2, 4]) -> (%y, %z) {
+          const %t: i64[3] = dense [1, 2, 4]
+          %r: f32[1, 2, 4] = Reshape(%x, %t)
+          %a: f32[4, 1, 2] = Transpose(%r) {perm=[2, 0, 1]}
+          %y: f32[1, 4, 2] = Transpose(%a) {perm=[1, 0, 2]} @second
+          %back: f32[1, 2, 4] = Transpose(%a) {perm=[1, 2, 0]}
+          %z: f32[1, 2, 4] = Neg(%back)
+        }"""
+    assert body(after(MergeTransposes(), text))[2:] == [
+        "%y = Transpose(%r) {perm=[0, 2, 1]} @second", "%z = Neg(%r)",
+    ]  # fmt: skip
+    same_bits(MergeTransposes(), text)
+
+
+def test_transposes_without_perm_reverse() -> None:
+    text = around("%a: f32[4, n] = Transpose(%x)\n%b: f32[n, 4] = Transpose(%a)\n%y: f32[n, 4] = Neg(%b)")
+    assert body(after(MergeTransposes(), text)) == ["%y = Neg(%x)"]
+
+
+def test_reshapes_compose() -> None:
+    text = """\
+        graph g(%x: f32[n, 4]) -> (%y) {
+          const %t: i64[3] = dense [0, 2, 2]
+          const %one: i64[1] = dense [1]
+          %a: f32[n, 2, 2] = Reshape(%x, %t)
+          %b: f32[n, 1, 2, 2] = Unsqueeze(%a, %one)
+          %y: f32[n, 4] = Flatten(%b) {axis=1} @flat
+        }"""
+    assert body(after(ComposeReshapes(), text)) == [
+        "const %flat.target = dense [0, 4]", "%y = Reshape(%x, %flat.target) @flat",
+    ]  # fmt: skip
+    same_bits(ComposeReshapes(), text)
+
+
+ARITHMETIC = {
+    "square": ("const %t: f32[] = splat 2.0\n%r: f32[n, 4] = Pow(%a, %t)", "Mul(%a, %a)"),
+    "power of two": ("const %t: f32[1] = splat 8.0\n%r: f32[n, 4] = Div(%a, %t) @d", "Mul(%a, %t.inverse)"),
+    "negated twice": ("%s: f32[n, 4] = Neg(%a)\n%r: f32[n, 4] = Neg(%s)", ""),
+    "cast there and back": ("%s: f64[n, 4] = Cast(%a) {to=11}\n%r: f32[n, 4] = Cast(%s) {to=1}", ""),
+    "cast over": ("%s: f64[n, 4] = Cast(%a) {to=11}\n%r: f16[n, 4] = Cast(%s) {to=10}", "Cast(%a) {to=10}"),
+    "where always": ("const %t: bool[1] = splat true\n%r: f32[n, 4] = Where(%t, %a, %x)", ""),
+}
+
+
+@pytest.mark.parametrize("case", ARITHMETIC)
+def test_arithmetic_gives_the_same_bits_with_less(case: str) -> None:
+    statements, expected = ARITHMETIC[case]
+    text = around(f"%a: f32[n, 4] = Abs(%x)\n{statements}\n%y = Abs(%r)")
+    found = after(SimplifyArithmetic(), text)
+    assert expected in found
+    assert not any(f" = {op}(" in found for op in ("Pow", "Div", "Neg", "Where"))
+    assert found.count("Cast") == expected.count("Cast")
+    same_bits(SimplifyArithmetic(), text)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "const %t: f32[] = splat 3.0\n%r: f32[n, 4] = Div(%a, %t)",
+        "const %t: f32[] = splat 8.0\n%r: f32[n, 4] = Div(%t, %a)",
+        "%s: f16[n, 4] = Cast(%a) {to=10}\n%r: f32[n, 4] = Cast(%s) {to=1}",
+        "%s: i32[n, 4] = Cast(%a) {to=6}\n%r: f32[n, 4] = Cast(%s) {to=1}",
+        "const %t: f32[3, 1, 1] = splat 8.0\n%r: f32[3, n, 4] = Div(%a, %t)",
+    ],
+)
+def test_arithmetic_that_would_change_bits_stays(statements: str) -> None:
+    after(SimplifyArithmetic(), around(f"%a: f32[n, 4] = Abs(%x)\n{statements}\n%y = Abs(%r)"), changed=False)
+
+
+EXPANDED = """\
+    graph g(%x: f32[n, 4]) -> (%y, %z) {
+      const %row: f32[4] = dense [1.0, 2.0, 3.0, 4.0]
+      %shape = Shape(%x)
+      %wide = Expand(%row, %shape)
+      %sum = Add(%wide, %x)
+      %fill = ConstantOfShape(%shape) {value=tensor f32[1] [0.5]} @fill
+      %y = Mul(%fill, %sum)
+      %z = Neg(%wide)
+    }"""
+
+
+def test_expanded_operands_are_read_unexpanded() -> None:
+    assert body(after(AbsorbExpands(), EXPANDED)) == [
+        "const %row = dense [1.0, 2.0, 3.0, 4.0]",
+        "const %fill.element = splat 0.5",
+        "%shape = Shape(%x)",
+        "%wide = Expand(%row, %shape)",
+        "%sum = Add(%row, %x)",
+        "%y = Mul(%fill.element, %sum)",
+        "%z = Neg(%wide)",
+    ]
+    same_bits(AbsorbExpands(), EXPANDED)
+
+
+def test_an_expand_that_gives_the_result_its_extent_stays() -> None:
+    after(AbsorbExpands(), """\
+        graph g(%x: f32[n, 4], %like: f32[3, n, 4]) -> (%y, %z) {
+          const %one: f32[1] = splat 1.0
+          %shape = Shape(%like)
+          %wide = Expand(%x, %shape)
+          %y = Mul(%wide, %one)
+          %z = Exp(%wide)
+        }""", changed=False)  # fmt: skip
