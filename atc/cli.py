@@ -1,4 +1,4 @@
-"""The command line: `atc convert|run|compare|inspect|check|strip|env|cache`, and ATC's own `atc --model=...`."""
+"""An offline model compiler: ONNX in, .om package out. ATC's own spelling works too: atc --model=... --framework=5 ..."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from rich.console import Console
 
 from atc import __version__
 from atc.console import Progress, print_json, report_error, table
-from atc.spelling import is_atc_spelling, parse, parse_input_shape
+from atc.spelling import UsageError, is_atc_spelling, parse, parse_input_shape
+
+_UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""What typer raises for a command line that it cannot read; releases differ in where they keep the class."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 cache_app = typer.Typer(no_args_is_help=True, help="The cache of compiled kernels.")
 app.add_typer(cache_app, name="cache")
-out = Console(highlight=False, soft_wrap=True)
+out = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 
 ModelPath = Annotated[Path, typer.Argument(help="ONNX file", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
@@ -48,14 +51,17 @@ def convert(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="package to write")] = None,
     input_shape: Shapes = "",
     soc_version: Soc = "Ascend910B2",
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="no stage lines")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="every AI CPU node with its reason")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="only errors")] = False,
     json: Json = False,
 ) -> None:
     """Converts an ONNX file to a package (.om)."""
-    _guarded(json, lambda: _convert(model, output, input_shape, soc_version, quiet, json))
+    _guarded(json, lambda: _convert(model, output, input_shape, soc_version, json, quiet=quiet, verbose=verbose))
 
 
-def _convert(model: Path, output: Path | None, input_shape: str, soc: str, quiet: bool, json: bool) -> int:
+def _convert(
+    model: Path, output: Path | None, input_shape: str, soc: str, json: bool, *, quiet: bool, verbose: bool
+) -> int:
     from atc.conversion import convert as convert_model
 
     progress = Progress(None if json or quiet else out)
@@ -67,6 +73,9 @@ def _convert(model: Path, output: Path | None, input_shape: str, soc: str, quiet
     elif not quiet:
         for line in result.lines():
             out.print(line)
+        if verbose and result.aicpu_nodes:
+            columns = ["name", "op", "domain", "why"]
+            out.print(table("AI CPU nodes", columns, [[n[c] for c in columns] for n in result.aicpu_nodes]))
     return 0
 
 
@@ -123,7 +132,7 @@ def compare(
         else:
             shown = [r for r in found.rows if all_rows or r.verdict in ("warn", "fail")]
             rows = [_row(r) for r in shown] + [_row(r) for r in found.outputs]
-            out.print(table("", ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict"], rows))
+            out.print(table("", ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict", ""], rows))
             states = {s: sum(r.state == s for r in found.rows) for s in ("compared", "fused", "folded", "dead")}
             out.print(f"{len(found.rows)} source tensors: " + ", ".join(f"{n} {s}" for s, n in states.items()))
             out.print(f"verdict    {found.verdict}" + (f", first bad: {found.first_bad}" if found.first_bad else ""))
@@ -133,40 +142,66 @@ def compare(
 
 
 def _row(row: Any) -> list[str]:
+    left = [row.source, row.state, row.kernel, row.dtype]
     found = row.found
     if found is None:
-        return [row.source, row.state, row.kernel, row.dtype, "-", "-", "-", row.verdict]
+        return [*left, "-", "-", "-", row.verdict, row.note]
     cosine = "-" if found.cosine is None else f"{found.cosine:.7f}"
-    return [row.source, row.state, row.kernel, row.dtype, cosine, f"{found.rel_l2:.2e}", f"{found.max_abs:.2e}", row.verdict]
+    return [*left, cosine, f"{found.rel_l2:.2e}", f"{found.max_abs:.2e}", row.verdict, row.note]
 
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="package", show_default=False)],
-    layers: Annotated[bool, typer.Option(help="kernels in order")] = False,
-    memory: Annotated[bool, typer.Option(help="arena and its bound")] = False,
+    path: Annotated[Path, typer.Argument(help="package; an ONNX file with --ir", show_default=False)],
+    layers: Annotated[bool, typer.Option("--layers", help="tasks in order")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="arena and its bound")] = False,
+    ir: Annotated[str, typer.Option("--ir", help="text of a stage: read, optimised or programs")] = "",
     json: Json = False,
 ) -> None:
     """Shows what a package holds."""
 
     def work() -> int:
-        from atc.inspect_package import inspect_package
+        from atc import inspect_package as view
 
-        found = inspect_package(path)
+        if ir:
+            text = _ir_text(path, ir)
+            if json:
+                print_json({"stage": ir, "text": text})
+            else:
+                out.print(text)
+            return 0
+        found = view.inspect_package(path)
         if json:
             print_json(found)
             return 0
-        out.print(f"{path.name}  made by openatc {found['version']}, for {found['soc_version']}")
-        out.print(table("", ["part", "bytes"], [[p["name"], f"{p['bytes']}"] for p in found["parts"]]))
+        out.print(f"{path.name}  made by {found['tool']}, for {', '.join(found['classes'])} and {found['soc_version']}")
+        for role in ("inputs", "outputs"):
+            for tensor in found[role]:
+                shape = "?" if tensor["shape"] is None else ", ".join(map(str, tensor["shape"]))
+                out.print(f"{role[:-1]:<8} {tensor['name']}  {tensor['dtype']}[{shape}]")
+        parts = [[p["name"], p["kind"], str(p["bytes"])] for p in found["parts"]]
+        out.print(table("", ["part", "kind", "bytes"], parts))
         if memory:
             for key, value in found["memory"].items():
-                out.print(f"{key:<28} {value}")
+                out.print(f"{key:<26} {value}")
         if layers:
-            rows = [[str(i), k["node"], k["family"], k["program"]] for i, k in enumerate(found["layers"])]
-            out.print(table("", ["#", "node", "family", "program"], rows))
+            columns = ["task", "node", "family", "engine", "program", "grid"]
+            rows = [["-" if t[c] is None else str(t[c]) for c in columns] for t in found["layers"]]
+            out.print(table("", columns, rows))
         return 0
 
     _guarded(json, work)
+
+
+def _ir_text(path: Path, stage: str) -> str:
+    from atc.inspect_package import IR_STAGES, model_text, package_text
+
+    is_model = path.suffix == ".onnx"
+    known = [s for s in IR_STAGES if s != ("programs" if is_model else "read")]
+    if stage not in known:
+        raise UsageError(f"--ir {stage}: no such stage of this file", where={"flag": "--ir"},
+                         remedy=f"use one of {', '.join(known)}")  # fmt: skip
+    return model_text(path, stage) if is_model else package_text(path, stage)
 
 
 @app.command()
@@ -193,19 +228,23 @@ def check(model: ModelPath, json: Json = False) -> None:
 def strip(
     package: Annotated[Path, typer.Argument(help="package", show_default=False)],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="default: in place")] = None,
+    json: Json = False,
 ) -> None:
     """Removes the parts made for one class of host; they are made again at load."""
 
     def work() -> int:
-        from acl_runtime.om.strip import strip as strip_package
+        from acl_runtime.om import strip as strip_package
 
         target = output or package
-        before = package.stat().st_size
-        strip_package(package, target)
-        out.print(f"{target}: {before} -> {target.stat().st_size} bytes")
+        dropped = strip_package(package, target)
+        removed, left = sum(s.size for s in dropped), target.stat().st_size
+        if json:
+            print_json({"package": str(target), "package_bytes": left, "removed": [s.name for s in dropped]})
+        else:
+            out.print(f"{target}: {removed} bytes of {len(dropped)} parts removed, {left} bytes left")
         return 0
 
-    _guarded(False, work)
+    _guarded(json, work)
 
 
 @app.command()
@@ -227,33 +266,74 @@ def env(json: Json = False) -> None:
 
 
 @cache_app.command("clear")
-def cache_clear() -> None:
+def cache_clear(json: Json = False) -> None:
     """Removes every compiled kernel."""
 
     def work() -> int:
         from codegen.llvm.cache import ObjectCache
 
-        out.print(f"removed {ObjectCache().clear()} kernels")
+        cache = ObjectCache()
+        removed = cache.clear()
+        if json:
+            print_json({"removed": removed, "cache": str(cache.folder)})
+        else:
+            out.print(f"removed {removed} kernels from {cache.folder}")
         return 0
 
-    _guarded(False, work)
+    _guarded(json, work)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="where model and package are put")] = Path("openatc-demo"),
+    json: Json = False,
+) -> None:
+    """Builds a small model, converts it, runs it and compares it with onnxruntime."""
+
+    def work() -> int:
+        from atc.demo import run_demo
+
+        found = run_demo(folder, None if json else out)
+        if json:
+            print_json(found)
+        return 0 if found["compare"]["verdict"] == "pass" else 6
+
+    _guarded(json, work)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `atc`; ends the process with a documented exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    if is_atc_spelling(words):
-        as_json = "--json" in words
+    as_json = "--json" in words
+    try:
+        code = _convert_as_atc(words) if is_atc_spelling(words) else app(words, standalone_mode=False)
+    except typer.Abort:
+        code = report_error(KeyboardInterrupt(), as_json)
+    except _UsageProblem as problem:
+        code = _report_usage(problem, as_json)
+    except (Exception, KeyboardInterrupt) as error:
+        code = report_error(error, as_json)
+    sys.exit(code or 0)
 
-        def work() -> int:
-            flags = parse(words)
-            return _convert(
-                Path(flags["model"]), Path(flags["output"] + ".om"), flags.get("input_shape", ""),
-                flags["soc_version"], flags.get("log") in ("error", "null"), "json" in flags,
-            )  # fmt: skip
 
-        try:
-            sys.exit(work())
-        except (Exception, KeyboardInterrupt) as error:
-            sys.exit(report_error(error, as_json))
-    app(words)
+def _convert_as_atc(words: list[str]) -> int:
+    flags = parse(words)
+    log = flags.get("log", "info")
+    return _convert(
+        Path(flags["model"]), Path(flags["output"] + ".om"), flags.get("input_shape", ""), flags["soc_version"],
+        "json" in flags, quiet=log in ("error", "null"), verbose=log == "debug",
+    )  # fmt: skip
+
+
+def _report_usage(problem: Any, as_json: bool) -> int:
+    """A command line that typer refuses; called without arguments it shows the help instead."""
+    message = str(problem.format_message())
+    if not as_json and type(problem).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return 2
+    option = getattr(problem, "option_name", None)
+    if option is None and getattr(problem, "param", None) is not None:
+        option = "/".join(problem.param.opts) or problem.param.name
+    context = getattr(problem, "ctx", None)
+    remedy = f"see {context.command_path} --help" if context is not None else "see atc --help"
+    return report_error(UsageError(message, where={"flag": option} if option else {}, remedy=remedy), as_json)

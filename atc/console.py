@@ -17,6 +17,7 @@ from rich.table import Table
 
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
 
+
 class Progress:
     """Stages of long work: one line each, with its time; nothing when quiet."""
 
@@ -85,10 +86,10 @@ def _known(error: BaseException) -> OpenAtcError:
     if isinstance(error, ImportError):
         return EnvironmentProblem(f"a package is missing: {error}", remedy="install openatc with its dependencies")
     if isinstance(error, OSError) and error.errno is not None:
-        place = {"flag": str(error.filename)} if error.filename else {}
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE):
-            return ResourceLimit(f"{error.strerror}", where=place, remedy="free some disk space or choose another disk")
-        return EnvironmentProblem(f"{error.strerror}", where=place, remedy="check the path and its permissions")
+            return ResourceLimit(message, remedy="free some disk space or choose another disk")
+        return EnvironmentProblem(message, remedy="check the path and its permissions")
     with tempfile.NamedTemporaryFile("w", prefix="openatc-", suffix=".log", delete=False) as log:
         log.write("".join(traceback.format_exception(error)))
     return InternalError(

@@ -24,7 +24,7 @@ from codegen.targets import Target, target
 from codegen.targets.roofline import estimate
 from codegen.tile.text import parse_program
 from frontend import read_model, unsupported, unsupported_error
-from graph_opt.ir import Graph
+from graph_opt.ir import Graph, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.passes import run_passes
 from graph_opt.ir.text import to_text
@@ -83,12 +83,15 @@ class ConvertResult:
         if self.arena_bytes is not None and self.arena_lower_bound_bytes:
             ratio = self.arena_bytes / self.arena_lower_bound_bytes
             without = (self.arena_without_reuse_bytes or 0) / 1e6
-            lines.append(f"memory     {self.arena_bytes / 1e6:.2f} MB arena, {ratio:.2f} x its bound, {without:.2f} MB without reuse")
+            arena = f"{self.arena_bytes / 1e6:.2f} MB arena, {ratio:.2f} x its bound"
+            lines.append(f"memory     {arena}, {without:.2f} MB without reuse")
         names = ", ".join(f"{n['op']} {n['name']}" for n in self.aicpu_nodes[:4])
         more = f" and {len(self.aicpu_nodes) - 4} more" if len(self.aicpu_nodes) > 4 else ""
         lines.append(f"AI CPU     {names + more if self.aicpu_nodes else 'no node'}")
         if self.estimate_ms is not None:
-            lines.append(f"estimate   {self.estimate_ms:.3f} ms on {self.soc_version} (roofline per kernel, not a simulation)")
+            lines.append(
+                f"estimate   {self.estimate_ms:.3f} ms on {self.soc_version} (roofline per kernel, not a simulation)"
+            )
         lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
         return lines
 
@@ -166,14 +169,13 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     """The graph's values and the records as planning wants them."""
     outputs = {v.name for v in graph.outputs}
     inputs = {v.name for v in graph.inputs}
-    infos = [
-        ValueInfo(
-            v.name, v.dtype, v.shape,
-            "constant" if v.is_constant else "input" if v.name in inputs else "output" if v.name in outputs else "temporary",
-            v.format,
-        )
-        for v in graph.values.values()
-    ]  # fmt: skip
+
+    def kind(value: Value) -> str:
+        if value.is_constant:
+            return "constant"
+        return "input" if value.name in inputs else "output" if value.name in outputs else "temporary"
+
+    infos = [ValueInfo(v.name, v.dtype, v.shape, kind(v), v.format) for v in graph.values.values()]
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
     names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
     dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}

@@ -57,7 +57,13 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
                 lowered.add(record, node)
             continue
         for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
-            reason = "its size is known only at run time" if late else "no kernel for it" if node.op != "Fused" else "no kernel for this form"
+            reason = (
+                "its size is known only at run time"
+                if late
+                else "no kernel for it"
+                if node.op != "Fused"
+                else "no kernel for this form"
+            )
             _add_host(lowered, inner, reason)
     _drop_unread(graph, lowered)
     return lowered
@@ -200,7 +206,9 @@ def _plain(value: Any) -> Any:
 
 def is_late(value: Value) -> bool:
     """True if only the run decides the value's size: it lives as an object, for the AI CPU alone."""
-    return value.dtype.kind == "handle" or value.shape is None or any(is_fresh(n) for d in value.shape for n in names(d))
+    return (
+        value.dtype.kind == "handle" or value.shape is None or any(is_fresh(n) for d in value.shape for n in names(d))
+    )
 
 
 def is_alias(graph: Graph, node: Node) -> bool:

@@ -53,7 +53,9 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
-            raise UsageError(f"stray argument {word!r}", where={"flag": word}, remedy="quote values that hold blanks or ;")
+            raise UsageError(
+                f"stray argument {word!r}", where={"flag": word}, remedy="quote values that hold blanks or ;"
+            )
         flag, separator, value = word.partition("=")
         name = _name(flag)
         if name == "json":
@@ -84,7 +86,9 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
                 remedy=f"use one of {', '.join(values)}",
             )  # fmt: skip
     if found["output"].endswith("/"):
-        raise UsageError("--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name")
+        raise UsageError(
+            "--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name"
+        )
     return found
 
 

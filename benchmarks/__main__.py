@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: times models or probes with every contender in turns, outputs checked before any time counts."""
+"""`python -m benchmarks`: times models or probes with every contender in turns; outputs are checked first."""
 
 from __future__ import annotations
 

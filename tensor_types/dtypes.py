@@ -70,7 +70,7 @@ _TABLE = [
 ]
 
 
-_NUMPY = {
+_NUMPY: dict[str, np.dtype] = {
     "f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16), "bool": np.dtype(np.bool_), "str": np.dtype(object),
     "handle": np.dtype(object), "c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128),

@@ -20,7 +20,7 @@ from acl_runtime.om import PackageError
 from acl_runtime.session import InferSession
 from tensor_types.dims import Dim, evaluate, names
 from tensor_types.dtypes import DType
-from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
+from tensor_types.errors import OpenAtcError, ResourceLimit
 
 FORMAT_NCHW, FORMAT_ND = 0, 2
 _UNKNOWN_RANK = -2

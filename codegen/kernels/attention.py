@@ -457,8 +457,9 @@ class _ChipKernel(_Kernel):
             if p.causal:
                 self.hide_later_keys(scores, first, keys * j)
             if p.mask is not None:
+                # Not a passing tile: that of this shape may hold the scores.
                 self.apply_mask(scores, first + axis(0), keys * j + axis(1),
-                                lambda: paths.passing(F32, bounds, "UB").window((0, 0), shape))  # fmt: skip
+                                lambda: paths.tile(F32, bounds).window((0, 0), shape))  # fmt: skip
             task.rowmax(_rows(now, shape), scores, axes=(1,))
             task.max(new, new, m)
             task.sub(f, m, new)

@@ -1,8 +1,8 @@
 """Multiply-add on 8-bit integers: several k at once, as the instruction sets offer it.
 
 Two ways in which b can hand over consecutive k for one column:
-- *quads*: b is packed [k/4][n][4], so its innermost k axis has extent 4 and unit stride, and n steps by 4. Four products
-  per 32-bit lane: vpdpbusd where the class has VNNI, else two vpmaddwd on the even and the odd bytes.
+- *quads*: b is packed [k/4][n][4], so its innermost k axis has extent 4 and unit stride, and n steps by 4. Four
+  products per 32-bit lane: vpdpbusd where the class has VNNI, else two vpmaddwd on the even and the odd bytes.
 - *pairs*: rows of b are contiguous (a plain panel). Two rows are interleaved as they are loaded, for vpmaddwd.
 
 Everything is exact modulo 2**32. Classes without these instructions widen each element (`Elements`) or each byte.

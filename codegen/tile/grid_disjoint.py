@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from tensor_types.dims import OPERATIONS, Atom, Dim, Expr, Range, dim, floordiv, mod, names, prove_le, substitute
 
-
 MAX_ACCESSES = 256
 """Most different accesses to one tensor that are compared pair by pair."""
 

@@ -3,8 +3,8 @@
 Common rules
 - All views of an instruction have the same shape unless its class says otherwise; broadcasting is a view in which an
   axis variable does not occur.
-- Element-wise instructions take any mix of views and immediates; a source may be the destination view itself (in place),
-  any other overlap of destination and sources is refused.
+- Element-wise instructions take any mix of views and immediates; a source may be the destination view itself (in
+  place), any other overlap of destination and sources is refused.
 - dtype: sources agree in dtype and the destination has it too, unless stated. Public PTO spelling with immediates
   (TADDS, TMULS ...) is the printed form of the same instruction.
 - Every instruction is total. Float arithmetic is IEEE 754 round-to-nearest-even with denormals (the host may flush them
@@ -15,14 +15,14 @@ Classes
   views), TEXPANDS (fill with an immediate). TLOAD takes `pad`: source elements outside the base read as that number.
   TSTORE and TMOV may convert dtype as TCVT does.
 - `elementwise`: see the table; TCVT converts dtype, TCMP gives `bool`, TSEL takes a bool first.
-- `reduce`: dst has the shape of src, the axes in `axes` do not occur in its index; `acc=1` combines with what dst holds.
-  The order of combination is free for max/min and for sums fixed by the program, not by thread count.
+- `reduce`: dst has the shape of src, the axes in `axes` do not occur in its index; `acc=1` combines with what dst
+  holds. The order of combination is free for max/min and for sums fixed by the program, not by thread count.
 - `matmul`: dst[m.., n] (+)= sum over k.. of a[m.., k..] * b[k.., n]; `nm` axes m, `nk` axes k, one axis n.
   f32, f16 and bf16 sources accumulate in f32, 8-bit integers in i32.
 - `indexed`: TGATHER dst[i] = src[i with axis `axis` replaced by idx[i]]; idx has the shape of dst and an integer dtype,
-  src may have another extent on that axis; negative indices count from the end when `wrap=1`. An index out of range ends
-  the task with status INDEX, the flattened position as its index; TSCATTER is the mirror image: dst[.. idx[i] ..] = src[i],
-  with `reduce` none/add/mul/max/min, applied in index order.
+  src may have another extent on that axis; negative indices count from the end when `wrap=1`. An index out of range
+  ends the task with status INDEX, the flattened position as its index; TSCATTER is the mirror image:
+  dst[.. idx[i] ..] = src[i], with `reduce` none/add/mul/max/min, applied in index order.
 - `sync`: TSYNC orders engines (`from`, `to`: MTE1 MTE2 MTE3 M V FIX S); no operands beside dst, which it orders.
 """
 
@@ -106,22 +106,25 @@ INSTRUCTIONS: dict[str, Declaration] = {
         _binary("TXOR", "bitwise xor"),
         _binary("TSHL", "a << b; 0 for shifts >= width"),
         _binary("TSHR", "a >> b, arithmetic for signed; sign fill for shifts >= width"),
-        Declaration("TCMP", "elementwise", 2, "bool: a `mode` b, mode eq ne lt le gt ge; NaN compares unequal", ("mode",)),
+        Declaration("TCMP", "elementwise", 2, "bool: a `mode` b, mode eq ne lt le gt ge; NaN compares unequal",
+                    ("mode",)),
         Declaration("TSEL", "elementwise", 3, "b where the bool a, else c"),
         Declaration("TFMA", "elementwise", 3, "a*b + c, one rounding or two", ulp=1),
         Declaration("TROWSUM", "reduce", 1, "sum over `axes`", ("axes", "acc"), 64),
         Declaration("TROWPROD", "reduce", 1, "product over `axes`", ("axes", "acc"), 64),
-        Declaration("TROWMAX", "reduce", 1, "maximum over `axes`; NaN elements are skipped (-inf if none is left) unless "
-                    "`nan=1`: then NaN wins", ("axes", "acc", "nan")),
+        Declaration("TROWMAX", "reduce", 1, "maximum over `axes`; NaN elements are skipped (-inf if none is left) "
+                    "unless `nan=1`: then NaN wins", ("axes", "acc", "nan")),
         Declaration("TROWMIN", "reduce", 1, "minimum, as TROWMAX", ("axes", "acc", "nan")),
         Declaration("TROWARGMAX", "reduce", 1, "index of the first maximum over the one axis in `axes`, integer dst; "
                     "`last=1` takes the last", ("axes", "last")),
         Declaration("TROWARGMIN", "reduce", 1, "index of the first minimum, as TROWARGMAX", ("axes", "last")),
-        Declaration("TCUMSUM", "scan", 1, "running sum along `axis`; `exclusive`, `reverse`", ("axis", "exclusive", "reverse"), 64),
+        Declaration("TCUMSUM", "scan", 1, "running sum along `axis`; `exclusive`, `reverse`",
+                    ("axis", "exclusive", "reverse"), 64),
         Declaration("TMATMUL", "matmul", 2, "dst = a @ b", ("nm", "nk"), 64),
         Declaration("TMATMUL_ACC", "matmul", 2, "dst += a @ b", ("nm", "nk"), 64),
         Declaration("TGATHER", "indexed", 2, "dst[i] = src[i, axis := idx[i]]", ("axis", "wrap")),
-        Declaration("TSCATTER", "indexed", 2, "dst[i, axis := idx[i]] = src[i]; sources are src, idx", ("axis", "wrap", "reduce")),
+        Declaration("TSCATTER", "indexed", 2, "dst[i, axis := idx[i]] = src[i]; sources are src, idx",
+                    ("axis", "wrap", "reduce")),
         Declaration("TSYNC", "sync", 0, "order two engines", ("from", "to")),
     )
 }  # fmt: skip

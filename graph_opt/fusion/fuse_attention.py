@@ -65,7 +65,9 @@ def _single_user(graph: Graph, value: Value) -> Node | None:
 
 
 def _scalar(value: Value | None) -> float | None:
-    return float(value.data.reshape(())) if value is not None and value.data is not None and value.data.size == 1 else None
+    return (
+        float(value.data.reshape(())) if value is not None and value.data is not None and value.data.size == 1 else None
+    )
 
 
 class _SdpaMatch:
@@ -139,7 +141,12 @@ class _SdpaMatch:
             condition, yes, no = node.inputs
             for scores, fill, keep_where in ((yes, no, True), (no, yes, False)):
                 number = _scalar(fill)
-                if number is not None and scores is not None and condition is not None and self._leads_to_product(scores):
+                if (
+                    number is not None
+                    and scores is not None
+                    and condition is not None
+                    and self._leads_to_product(scores)
+                ):
                     if number > -1e4:
                         return "the masked value is not large and negative"
                     self.condition, self.fill = (condition, keep_where), number
@@ -193,10 +200,14 @@ class _SdpaMatch:
             type_ = self.query.dtype.numpy
             zero, fill = rewriter.constant(np.zeros((), type_)), rewriter.constant(np.asarray(self.fill, type_))
             branches = [zero, fill] if keep_where else [fill, zero]
-            mask = rewriter.insert("Where", [condition, *branches], guards, before=at, name=f"{self.softmax.name}/mask").output
+            mask = rewriter.insert(
+                "Where", [condition, *branches], guards, before=at, name=f"{self.softmax.name}/mask"
+            ).output
         attrs = {"scale": self.scale, **guards}
         inputs = [self.query, source, self.value] + ([mask] if mask is not None else [])
-        node = rewriter.insert("Attention", inputs, attrs, before=at, outputs=[f"{at.output.name}/attention"], name=at.name)
+        node = rewriter.insert(
+            "Attention", inputs, attrs, before=at, outputs=[f"{at.output.name}/attention"], name=at.name
+        )
         rewriter.absorb([*self.interior, self.key_transpose.output], node.output)
         rewriter.replace(at.output, node.output)
         rewriter.erase_dead([at])

@@ -6,7 +6,8 @@
 Rules
 1. The mean runs over trailing axes of static extent and keeps dims; squares may be x*x or x**2; the division may be a
    product with a reciprocal.
-2. gamma and beta are constants of the shape of the normalised axes (leading ones allowed); without gamma, ones stand in.
+2. gamma and beta are constants of the shape of the normalised axes (leading ones allowed); without gamma, ones stand
+   in.
 3. Interior values have no other use.
 """
 
@@ -133,7 +134,10 @@ def _rewrite(
             last, beta = offset
     rewriter = Rewriter(graph)
     type_ = x.dtype.numpy
-    operands = [x, rewriter.constant((np.ones(extents) if gamma is None else gamma).astype(type_), f"{root.name}/gamma")]
+    operands = [
+        x,
+        rewriter.constant((np.ones(extents) if gamma is None else gamma).astype(type_), f"{root.name}/gamma"),
+    ]
     if beta is not None:
         operands.append(rewriter.constant(beta.astype(type_), f"{root.name}/beta"))
     attrs = {"axis": axes[0] - x.rank, "epsilon": epsilon}

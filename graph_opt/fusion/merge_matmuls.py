@@ -64,7 +64,11 @@ def _sibling(graph: Graph, node: Node) -> _Sibling | None:
     if len(result.uses) == 1 and not graph.is_output(result):
         user, place = result.uses[0]
         other = user.inputs[1 - place] if user.op == "Add" and len(user.inputs) == 2 else None
-        if other is not None and other.data is not None and other.data.size == other.data.shape[-1] == weight.data.shape[1]:
+        if (
+            other is not None
+            and other.data is not None
+            and other.data.size == other.data.shape[-1] == weight.data.shape[1]
+        ):
             result, last, bias = user.output, user, other.data.reshape(-1)
     if graph.is_output(result) or any(_is_elementwise(user) for user, _ in result.uses):
         return None

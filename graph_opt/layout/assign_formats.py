@@ -110,9 +110,7 @@ def _regroups_spatial_axes(before: Value, after: Value) -> bool:
     return before.format == channels_last(before.rank) and before.shape[:2] == after.shape[:2]
 
 
-def _relayout(
-    graph: Graph, node: Node, value: Value, format_: Format, made: dict[tuple[str, Format], Value]
-) -> Value:
+def _relayout(graph: Graph, node: Node, value: Value, format_: Format, made: dict[tuple[str, Format], Value]) -> Value:
     producer = value.producer
     if producer is not None and producer.op == "Relayout" and producer.inputs[0] is not None:
         if producer.inputs[0].format == format_:
