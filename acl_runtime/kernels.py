@@ -6,6 +6,7 @@ loading needs neither parse nor lower anything. Object files in a package run on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acl_runtime.executor import LoadedCode, load_object
-from acl_runtime.om.trust import is_trusted
+from acl_runtime.om import PackageError
+from acl_runtime.om.trust import is_trusted, record_trusted
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.lower import scratch_bytes, symbol_name
 from codegen.targets import target
@@ -74,9 +76,18 @@ def compile_programs(texts: Sequence[str], host: str, workers: int | None = None
     """Objects of program texts, in order, from the cache or compiled into it."""
     cache = ObjectCache()
     objects = cache.compile([t.encode() for t in texts], host, workers)
-    for text in texts:
+    for text, code in zip(texts, objects, strict=True):
         _facts(text, host, cache)
+        # Without a safe, writable cache nothing is trusted: the objects are made again when the package is loaded.
+        with contextlib.suppress(PackageError):
+            record_trusted(trust_digest(text, host, code))
     return objects
+
+
+def trust_digest(text: str, host: str, code: bytes) -> str:
+    """What is trusted is an object for its own program and class: a genuine object beside another text is not."""
+    parts = (hashlib.sha256(part).digest() for part in (text.encode(), host.encode(), code))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def load_kernels(texts: Sequence[str], host: str, objects: Sequence[bytes] | None = None) -> tuple[list[Kernel], int]:
@@ -93,7 +104,7 @@ def load_kernels(texts: Sequence[str], host: str, objects: Sequence[bytes] | Non
             if text in found or (text, host) in _loaded:
                 continue
             code = cache.get(text.encode(), host)
-            if code is None and objects is not None and is_trusted(hashlib.sha256(objects[number]).hexdigest()):
+            if code is None and objects is not None and is_trusted(trust_digest(text, host, objects[number])):
                 code = objects[number]
             if code is not None:
                 found[text] = code

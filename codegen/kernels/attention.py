@@ -31,6 +31,8 @@ _LOG2_E = 1.4426950408889634
 _ONE_BLOCK = 1024
 """Up to this many keys are one block."""
 _KEYS, _QUERIES, _CHUNK = 512, 64, 512
+_FEW_QUERIES = 4
+"""Up to this many queries read K as it lies: packing it would cost more than the products."""
 _PARALLEL = 8
 _CHIP_KEYS, _CHIP_QUERIES = 64, 64
 
@@ -294,25 +296,41 @@ class _HostKernel(_Kernel):
             task.expands(self.sums, 0.0)
             task.expands(self.held, 0.0)
 
-        def key_block(j: Dim) -> None:
-            self._pack(j)
+        def key_block(j: Dim, packed: bool) -> None:
+            if packed:
+                self._pack(j)
+            elif self.wide_v is not None:
+                self._widen_values(j)
 
             def query_block(i: Dim) -> None:
                 if p.causal and j != 0:
                     with task.when(self.keys * j, "<", self.first + self.rows * (i + 1)):
-                        self._query_block(i, j, total, one)
+                        self._query_block(i, j, total, one, packed)
                 else:
-                    self._query_block(i, j, total, one)
+                    self._query_block(i, j, total, one, packed)
 
             self.loop("i", ceildiv(total, self.rows), query_block)
 
-        self.loop("j", ceildiv(self.t, self.keys), key_block)
+        def all_keys(packed: bool) -> None:
+            self.loop("j", ceildiv(self.t, self.keys), lambda j: key_block(j, packed))
+
+        if p.k.value.dtype != F32 or isinstance(self.s, int):
+            all_keys(p.k.value.dtype != F32 or not isinstance(self.s, int) or self.s > _FEW_QUERIES)
+        else:
+            with task.when(self.s, "<=", _FEW_QUERIES):
+                all_keys(packed=False)
+            with task.otherwise():
+                all_keys(packed=True)
         if not one:
             self.loop("f", ceildiv(total, self.rows), lambda i: self._divide(i, total))
 
     def wide_mask(self) -> Buffer:
         """A tile for a block of the mask in f32."""
         return self.paths.passing(F32, (self.rows, self.panel), "UB")
+
+    @property
+    def factor_of_scores(self) -> float:
+        return self.p.scale * (_LOG2_E if self.base_2 else 1.0)
 
     def _count(self, j: Dim) -> Dim:
         return _extent(self.keys, j, self.t)
@@ -321,7 +339,7 @@ class _HostKernel(_Kernel):
         """Panels of the transpose of a block of K, scaled."""
         p, task, d = self.p, self.task, self.p.q.width
         keys = self._count(j)
-        factor = p.scale * (_LOG2_E if self.base_2 else 1.0)
+        factor = self.factor_of_scores
 
         def panel(n: Dim) -> None:
             columns = _extent(self.panel, n, keys)
@@ -336,14 +354,18 @@ class _HostKernel(_Kernel):
 
         self.loop("n", ceildiv(keys, self.panel), panel)
         if self.wide_v is not None:
-            shape = (keys, p.v.width)
-            task.cvt(self.wide_v.window((0, 0), shape), self._values(j, keys))
+            self._widen_values(j)
+
+    def _widen_values(self, j: Dim) -> None:
+        assert self.wide_v is not None
+        keys = self._count(j)
+        self.task.cvt(self.wide_v.window((0, 0), (keys, self.p.v.width)), self._values(j, keys))
 
     def _values(self, j: Dim, keys: Dim) -> View:
         p = self.p
         return p.v.view(self.v, self.batch, self.kv_head, self.keys * j + axis(0), axis(1), (keys, p.v.width))
 
-    def _query_block(self, i: Dim, j: Dim, total: Dim, one: bool) -> None:
+    def _query_block(self, i: Dim, j: Dim, total: Dim, one: bool, packed: bool) -> None:
         p, task = self.p, self.task
         keys, rows = self._count(j), _extent(self.rows, i, total)
         first = self.first + self.rows * i
@@ -363,7 +385,13 @@ class _HostKernel(_Kernel):
             columns = _extent(self.panel, n, count)
             shape = (rows, columns)
             scores = self.scores.window((0, self.panel * n), shape)
-            task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
+            if packed:
+                task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
+            else:
+                key = self.keys * j + self.panel * n + axis(1)
+                rows_of_k = p.k.view(self.k, self.batch, self.kv_head, key, axis(0), (p.q.width, columns))
+                task.matmul(scores, queries, rows_of_k, nm=1, nk=1)
+                task.mul(scores, scores, self.factor_of_scores)
             self.capped(scores)
             if p.causal:
                 self.hide_later_keys(scores, first, self.keys * j + self.panel * n)

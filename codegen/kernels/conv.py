@@ -23,7 +23,7 @@ from codegen.tile.ir import Imm, View
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
-from tensor_types.dtypes import BF16, F16, F32, F64
+from tensor_types.dtypes import BF16, F16, F32, F64, DType
 from tensor_types.formats import channels_last, panels
 
 
@@ -75,7 +75,7 @@ class _Lowering:
         if any(d == 0 for d in self.shape):
             return []
         assert self.w.shape is not None and self.x.shape is not None
-        groups = int(self.anchor.attrs.get("group", 1) or 1)  # type: ignore[call-overload]
+        groups = int(self.anchor.attrs.get("group", 1) or 1)  # type: ignore[arg-type]
         channels, features = int(self.x.shape[1]), int(self.w.shape[0])  # type: ignore[arg-type]
         kernel = [int(k) for k in self.w.shape[2:]]  # type: ignore[arg-type]
         if self.anchor.op == "ConvTranspose":
@@ -230,5 +230,5 @@ class _Lowering:
             task.expands(target, held.value) if isinstance(held, Imm) else task.store(target, held)
 
 
-def _rest(conv: ConvShape) -> tuple[int, int, int, object, bool]:
+def _rest(conv: ConvShape) -> tuple[int, int, int, DType, bool]:
     return conv.groups, conv.channels, conv.features, conv.dtype, conv.plain

@@ -111,7 +111,9 @@ def _block(shape: ConvShape, usual: Sequence[int], rows: int | None, l2_bytes: i
         known = isinstance(shape.axes[-1].out, int)
         return (*(1 for _ in usual[:-1]), even_block(extent, most) if known else 96)
     # Weights that do not stay in L2 are streamed once for each block: then the panels are split, not the rows.
-    heavy = product(shape.kernel) * shape.channels * shape.features * shape.dtype.bytes > l2_bytes
+    taps = product(shape.kernel)
+    assert isinstance(taps, int)
+    heavy = taps * shape.channels * shape.features * shape.dtype.bytes > l2_bytes
     budget = l2_bytes // 4 // (shape.dtype.bytes * shape.channels)
     block = [1] * len(usual)
     spans = [int(a.span(1)) for a in shape.axes]  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from itertools import product as combinations
 
 from codegen.kernels.conv_core import extent_of
 from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
+from codegen.kernels.operands import NotLowerable
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv
@@ -84,9 +85,12 @@ def emit_depthwise(
 
 def emit_windows(
     b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish, vector_bytes: int,
-    pad: float | int, partial: bool = True,
+    pad: float | int, partial: bool = True, counted: bool = False,
 ) -> None:  # fmt: skip
-    """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole."""
+    """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole.
+
+    With `counted`, `close` must get the number of taps inside the input: NotLowerable where that takes too much code.
+    """
     static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
     classes = [tap_classes(a) for a in shape.axes] if static else []
     rectangles = 1
@@ -94,8 +98,10 @@ def emit_windows(
         rectangles *= len(c)
     lanes = max(1, vector_bytes // shape.dtype.bytes)
     # Every rectangle has its own code, doubled where channels leave a tail of a vector.
-    most = _RECTANGLES if shape.channels % lanes == 0 else _RECTANGLES // 2
+    most = _RECTANGLES if counted or shape.channels % lanes == 0 else _RECTANGLES // 2
     direct = static and partial and rectangles <= most and shape.taps <= _CHAIN
+    if counted and not direct:
+        raise NotLowerable("windows at the border that count only what is inside")
     # A direct grid has no other parts than these; a copy is cheaper the longer its rows are.
     parts = -(-_PARALLEL // max(1, shape.batch if isinstance(shape.batch, int) else 1)) if direct else 1
     block = _channel_block(shape.channels, lanes, parts)
@@ -214,7 +220,7 @@ class _Windows:
         with b.loop("row", runs[0][1]) as row:
             self.chain(block, [], channel, False)
             with b.loop("kernel_row", first.kernel) as k:
-                terms = []
+                terms: list[tuple[tuple[Dim, ...], View]] = []
                 for taps in inner:
                     pairs = enumerate(zip(shape.axes[1:], taps, strict=True), 1)
                     at = [axis(i) * a.stride + tap * a.dilation for i, (a, tap) in pairs]

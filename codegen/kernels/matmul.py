@@ -196,7 +196,8 @@ class _Lowering:
         n = extents[n_group]
         if target.explicit_memory:
             self.rows = min(m, _CHIP_ROWS) if isinstance(m, int) else _CHIP_ROWS
-            self.columns = min(-(-n // 16) * 16, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
+            # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
+            self.columns = min(-(-n // 32) * 32, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
             self.panels_outside, self.pack, self.widen = True, False, False
             return
         usual_m = m if isinstance(m, int) else _USUAL_ROWS

@@ -65,7 +65,7 @@ class Move:
 
     def attr(self, name: str, default: int) -> int:
         value = self.op.attrs.get(name, default)
-        return int(value)  # type: ignore[call-overload]
+        return int(value)  # type: ignore[arg-type]
 
     def copy(
         self, source: Value, target: Value, extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk],

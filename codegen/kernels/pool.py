@@ -90,11 +90,9 @@ def lower_pool(node: Node, target: Target) -> list[Record]:
     def finish(block: View, sizes: tuple[int, ...], index: tuple[Dim, ...]) -> None:
         task.store(target_buffer.view(*index, shape=block.shape), block)
 
-    if average and padded and not include and pooled.taps > 25:
-        raise NotLowerable("AveragePool of a large padded window")
     emit_windows(
         task, pooled, source_buffer, chain, close, finish, target.vector_bytes, lowest,
-        partial=not (average and include),
+        partial=not (average and include), counted=average and padded and not include,
     )  # fmt: skip
     return [task.record(work=product(task.extent(d) for d in result) * volume)]
 

@@ -103,11 +103,11 @@ class _Lowering:
         if node.op in _POOLS or self.op == "InstanceNormalization":
             return tuple(range(2, rank))
         if self.op in ("LayerNormalization", "RMSNormalization"):
-            return tuple(range(int(node.attrs.get("axis", -1)) % max(rank, 1), rank))  # type: ignore[call-overload]
+            return tuple(range(int(node.attrs.get("axis", -1)) % max(rank, 1), rank))  # type: ignore[arg-type]
         if self.op in ("Softmax", "LogSoftmax"):
-            return (int(node.attrs.get("axis", -1)) % max(rank, 1),)  # type: ignore[call-overload]
+            return (int(node.attrs.get("axis", -1)) % max(rank, 1),)  # type: ignore[arg-type]
         if self.op in ARG:
-            return (int(node.attrs.get("axis", 0)) % max(rank, 1),)  # type: ignore[call-overload]
+            return (int(node.attrs.get("axis", 0)) % max(rank, 1),)  # type: ignore[arg-type]
         axes = _integers(node.input(1))
         if axes is None and "axes" in node.attrs:
             axes = tuple(int(a) for a in node.attrs["axes"])  # type: ignore[union-attr]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 from packages import BLOCK, elementwise, gather, host, kernel, write
 
 from acl_runtime import InferSession
+from acl_runtime.kernels import trust_digest
 from acl_runtime.om.trust import record_trusted
 from codegen.llvm.compile import compile_program
 from codegen.llvm.detect import detect_host_class
@@ -194,7 +194,7 @@ def test_only_trusted_objects_of_a_package_are_loaded(tmp_path: Path) -> None:
         text = elementwise(["neg"] * (number + 4))
         code = compile_program(text.encode(), host_class)
         if trusted:
-            record_trusted(hashlib.sha256(code).hexdigest())
+            record_trusted(trust_digest(text, host_class, code))
         path = tmp_path / f"{number}.om"
         values, records = [f32("x", N, kind="input"), f32("y", N)], [kernel(text, ["x"], "y", N)]
         write(path, values, records, ["x"], ["y"], dims={"n": (1, None)}, objects=[code if trusted else b"no object"])

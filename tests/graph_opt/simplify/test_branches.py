@@ -30,7 +30,9 @@ BOTH = """\
 
 
 def test_both_branches_become_guarded_nodes() -> None:
-    assert after(FlattenIf(), BOTH) == """\
+    assert (
+        after(FlattenIf(), BOTH)
+        == """\
 graph g(%x: f32[n], %c: bool[]) -> (%y) {
   const %two: f32[] = splat 2.0
   %h: f32[n] = Exp(%x)
@@ -42,6 +44,7 @@ graph g(%x: f32[n], %c: bool[]) -> (%y) {
   origin "r.1" = same %r.1
 }
 """
+    )
 
 
 @pytest.mark.parametrize("condition", [True, False])

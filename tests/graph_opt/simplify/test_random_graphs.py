@@ -61,7 +61,7 @@ class Maker:
         value = self.random.choice(self.pool)
         step = self.random.choice(
             [self.unary, self.binary, self.number, self.turn, self.reshape, self.split_heads, self.squeeze, self.expand,
-             self.slice, self.cast, self.branch]
+             self.slice, self.branch]
         )  # fmt: skip
         self.pool.append(step(value))
 
@@ -108,7 +108,10 @@ class Maker:
     def expand(self, v: Value) -> Value:
         row = self.rewriter.constant(np.float32(self.random.choice(NUMBERS)).reshape(1, 1, 1))
         filled = self.random.choice(
-            [lambda s: self.add("Expand", row, s), lambda s: self.add("ConstantOfShape", s, value=np.ones(1, np.float32))]
+            [
+                lambda s: self.add("Expand", row, s),
+                lambda s: self.add("ConstantOfShape", s, value=np.ones(1, np.float32)),
+            ]
         )
         wide = filled(self.add("Shape", v))
         return self.add("Mul", v, wide) if self.random.random() < 0.7 else wide
@@ -118,16 +121,15 @@ class Maker:
         end = self.random.choice([self.shape_parts(v)[axis], self.ints(1 << 40)])
         return self.add("Slice", v, self.ints(0), end, self.ints(axis))
 
-    def cast(self, v: Value) -> Value:
-        return self.add("Cast", self.add("Cast", v, to=11), to=1)
-
     def branch(self, v: Value) -> Value:
         bodies, name = {}, f"n{len(self.graph.nodes)}"
         for key in ("then_branch", "else_branch"):
             body = Graph(key, dims=self.graph.dims)
             inner = Rewriter(body)
             first = inner.insert(self.random.choice(UNARY[:5]), [v], before=None, name=f"{name}/{key}")
-            last = inner.insert("Mul", [first.output, self.random.choice([v, first.output])], before=None, name=f"{name}/{key}/out")
+            last = inner.insert(
+                "Mul", [first.output, self.random.choice([v, first.output])], before=None, name=f"{name}/{key}/out"
+            )
             body.outputs = [last.output]
             bodies[key] = body
         condition = self.condition

@@ -1,0 +1,81 @@
+"""Begin and end of a program, its log, and what the device is called."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from pathlib import Path
+
+from acl._call import integer, optional_text, plain, status, take_message, text, valued
+from acl._process import models
+from acl_runtime.device import Code, DeviceError
+
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+_lock = threading.Lock()
+_references = 0
+_was_finalized = False
+
+
+@status(optional_text, optional=1)
+def init(path: str | None = None) -> None:
+    """Begins. `path`: a JSON file of settings, read for its form only. A second call gives 100002 and counts."""
+    global _references, _was_finalized
+    if path:
+        try:
+            json.loads(Path(path).read_text())
+        except OSError as error:
+            raise DeviceError(Code.INVALID_FILE, f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise DeviceError(Code.PARSE_FILE, f"{path} is not JSON: {error}") from error
+    with _lock:
+        _references += 1
+        _was_finalized = False
+        models.is_open = True
+        if _references > 1:
+            raise DeviceError(Code.REPEAT_INITIALIZE, f"init was called {_references} times")
+
+
+@status()
+def finalize() -> None:
+    """Ends, whatever the count: models are unloaded, contexts and memory stay. 100037 the second time."""
+    global _references, _was_finalized
+    with _lock:
+        if _was_finalized:
+            raise DeviceError(Code.REPEAT_FINALIZE, "finalize was called already")
+        if _references:
+            _references, _was_finalized = 0, True
+            models.close()
+
+
+@valued()
+def finalize_reference() -> int:
+    """Undoes one `init` and gives the calls left; the last one finalizes. 100037 if there is none."""
+    global _references, _was_finalized
+    with _lock:
+        if not _references:
+            raise DeviceError(Code.REPEAT_FINALIZE, "init was not called, or finalize was")
+        _references -= 1
+        if not _references:
+            _was_finalized = True
+            models.close()
+        return _references
+
+
+@plain()
+def get_soc_name() -> str:
+    """OPENATC_SOC_VERSION, else the chip that models are converted for by default."""
+    return os.environ.get("OPENATC_SOC_VERSION") or "Ascend910B2"
+
+
+@plain(failure=None)
+def get_recent_err_msg() -> str | None:
+    """What the last failed call of this thread said, once; then None."""
+    return take_message()
+
+
+@plain(integer, text, failure=None)
+def app_log(level: int, message: str) -> None:
+    """Logs to Python's logger "acl.app": 0 debug, 1 info, 2 warning, 3 error."""
+    logging.getLogger("acl.app").log(_LEVELS[min(max(level, 0), 3)], "%s", message)

@@ -1,0 +1,56 @@
+"""What the functions of `acl` share in a process: the device's books, and the handles."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+
+from acl._handles import Handles
+from acl_runtime.device import Code, Context, Contexts, DeviceError, Memory, ModelTable, Reports, Stream
+from acl_runtime.device.stream import stop_workers
+
+handles = Handles()
+contexts = Contexts()
+models = ModelTable()
+reports = Reports()
+
+
+@functools.cache
+def memory() -> Memory:
+    """The memory; its addresses are reserved at the first use."""
+    return Memory()
+
+
+def threads() -> int:
+    """Threads that a model runs on: OPENATC_THREADS, else the cores that this process may use, 64 at most."""
+    asked = os.environ.get("OPENATC_THREADS", "")
+    if asked.isdecimal() and int(asked):
+        return min(int(asked), 64)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 64)
+
+
+def stream_in_context(handle: int) -> Stream:
+    """The stream of a handle, 0 for the default one, for a call that queues. STREAM_CONTEXT if it is another's."""
+    context = contexts.current()
+    stream = handles.get(handle, Stream) if handle else context.default_stream
+    if stream.context is not context:
+        raise DeviceError(Code.STREAM_CONTEXT, "the stream belongs to another context")
+    return stream
+
+
+def stream_to_wait_for(handle: int) -> Stream:
+    """The stream of a handle, 0 for the default one; its context becomes the thread's."""
+    if not handle:
+        return contexts.current().default_stream
+    stream = handles.get(handle, Stream)
+    context = stream.context
+    assert isinstance(context, Context)
+    if stream.is_closed:
+        raise DeviceError(Code.STREAM_CONTEXT, "the context of the stream was destroyed")
+    contexts.set_current(context)
+    return stream
+
+
+atexit.register(stop_workers)

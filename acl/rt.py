@@ -1,0 +1,405 @@
+"""acl.rt: device, contexts, streams, events, memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from acl._call import anything, function, integer, status, valued, word
+from acl._process import contexts, handles, memory, reports, stream_in_context, stream_to_wait_for
+from acl_runtime.device import Code, Context, DeviceError, Event, Stream
+from acl_runtime.device.context import N_DEVICES
+from acl_runtime.device.event import elapsed_ms
+
+_HOST = 1
+_KINDS = range(6)
+_FOREVER = -1
+
+__all__ = [
+    "create_context",
+    "create_event",
+    "create_event_ex_with_flag",
+    "create_event_with_flag",
+    "create_stream",
+    "create_stream_with_config",
+    "destroy_context",
+    "destroy_event",
+    "destroy_stream",
+    "event_elapsed_time",
+    "event_get_timestamp",
+    "free",
+    "free_host",
+    "get_context",
+    "get_device",
+    "get_device_count",
+    "get_mem_info",
+    "get_run_mode",
+    "launch_callback",
+    "malloc",
+    "malloc_host",
+    "memcpy",
+    "memcpy_async",
+    "memset",
+    "memset_async",
+    "process_report",
+    "query_event",
+    "query_event_status",
+    "record_event",
+    "reset_device",
+    "reset_event",
+    "set_context",
+    "set_device",
+    "stream_query",
+    "stream_wait_event",
+    "subscribe_report",
+    "synchronize_device",
+    "synchronize_event",
+    "synchronize_event_with_timeout",
+    "synchronize_stream",
+    "synchronize_stream_with_timeout",
+    "unsubscribe_report",
+]
+
+
+# Device and contexts
+
+
+@valued()
+def get_run_mode() -> int:
+    """1: the program runs on the host of the device."""
+    return _HOST
+
+
+@valued()
+def get_device_count() -> int:
+    return N_DEVICES
+
+
+@status(integer)
+def set_device(device: int) -> None:
+    """Makes the device's own context current for this thread."""
+    contexts.set_device(device)
+
+
+@status(integer)
+def reset_device(device: int) -> None:
+    """Undoes one `set_device`."""
+    contexts.reset_device(device)
+
+
+@valued()
+def get_device() -> int:
+    return contexts.current().device
+
+
+@valued(integer)
+def create_context(device: int) -> int:
+    """A context, current for this thread."""
+    return handles.of(contexts.create(device))
+
+
+@status(word)
+def destroy_context(context: int) -> None:
+    """Waits for its streams and ends them; memory stays."""
+    contexts.destroy(handles.get(context, Context))
+    handles.remove(context, Context)
+
+
+@status(word)
+def set_context(context: int) -> None:
+    """Makes a context current for this thread."""
+    try:
+        item = handles.get(context, Context)
+    except DeviceError as error:
+        raise DeviceError(Code.PARAM_INVALID if context else Code.INVALID_PARAM, error.message) from None
+    contexts.set_current(item)
+
+
+@valued()
+def get_context() -> int:
+    return handles.of(contexts.current())
+
+
+@status()
+def synchronize_device() -> None:
+    """Waits for all streams of all contexts."""
+    contexts.current()
+    contexts.synchronize_device()
+
+
+# Streams
+
+
+@valued()
+def create_stream() -> int:
+    return handles.of(contexts.current().create_stream())
+
+
+@valued(word, word)
+def create_stream_with_config(priority: int, flag: int) -> int:
+    """Priority and flag make no difference here."""
+    return handles.of(contexts.current().create_stream())
+
+
+@status(word)
+def destroy_stream(stream: int) -> None:
+    """Waits for its tasks."""
+    item = handles.get(stream, Stream)
+    if not item.is_closed:
+        context = contexts.current()
+        if item.context is not context:
+            raise DeviceError(Code.STREAM_CONTEXT, "the stream belongs to another context")
+        context.destroy_stream(item)
+        handles.remove(stream, Stream)
+        return
+    handles.remove(stream, Stream)
+    raise DeviceError(Code.STREAM_CONTEXT, "the context of the stream was destroyed")
+
+
+@status(word)
+def synchronize_stream(stream: int) -> None:
+    """Waits for the tasks queued so far; gives the code of the first that failed."""
+    stream_to_wait_for(stream).synchronize()
+
+
+@status(word, integer)
+def synchronize_stream_with_timeout(stream: int, milliseconds: int) -> None:
+    """-1: no limit. 507046 when the time is over."""
+    stream_to_wait_for(stream).synchronize(_seconds(milliseconds))
+
+
+@valued(word, failure=lambda: (1,))
+def stream_query(stream: int) -> int:
+    """0: all tasks have ended, 1: not yet."""
+    item = handles.get(stream, Stream) if stream else contexts.current().default_stream
+    return 0 if item.is_idle() else 1
+
+
+# Events
+
+
+@valued()
+def create_event() -> int:
+    contexts.current()
+    return handles.of(Event())
+
+
+@valued(word)
+def create_event_with_flag(flag: int) -> int:
+    """The flag makes no difference here."""
+    contexts.current()
+    return handles.of(Event())
+
+
+@valued(word)
+def create_event_ex_with_flag(flag: int) -> int:
+    """An event that counts as complete before it is recorded."""
+    contexts.current()
+    return handles.of(Event(is_extended=True))
+
+
+@status(word)
+def destroy_event(event: int) -> None:
+    handles.remove(event, Event)
+
+
+@status(word, word)
+def record_event(event: int, stream: int) -> None:
+    """Marks the end of the tasks queued so far."""
+    handles.get(event, Event).record(stream_in_context(stream))
+
+
+@status(word, word)
+def reset_event(event: int, stream: int) -> None:
+    """Makes the event unrecorded; 507006 while it is not complete."""
+    item = handles.get(event, Event)
+    stream_in_context(stream)
+    item.reset()
+
+
+@status(word, word)
+def stream_wait_event(stream: int, event: int) -> None:
+    """Later tasks of the stream wait for the event."""
+    item = handles.get(event, Event)
+    item.delay(stream_in_context(stream))
+
+
+@valued(word, failure=lambda: (1,))
+def query_event(event: int) -> int:
+    """0: complete, 1: not yet."""
+    return 0 if handles.get(event, Event).is_complete() else 1
+
+
+@valued(word)
+def query_event_status(event: int) -> int:
+    """1: complete, 0: not yet."""
+    return 1 if handles.get(event, Event).is_complete() else 0
+
+
+@status(word)
+def synchronize_event(event: int) -> None:
+    handles.get(event, Event).synchronize()
+
+
+@status(word, integer)
+def synchronize_event_with_timeout(event: int, milliseconds: int) -> None:
+    """-1: no limit. 507047 when the time is over."""
+    handles.get(event, Event).synchronize(_seconds(milliseconds))
+
+
+@valued(word, word, failure=lambda: (0.0,))
+def event_elapsed_time(start: int, end: int) -> float:
+    """Milliseconds between two events."""
+    return elapsed_ms(handles.get(start, Event), handles.get(end, Event))
+
+
+@valued(word)
+def event_get_timestamp(event: int) -> int:
+    """Microseconds of a clock that only goes forward."""
+    return handles.get(event, Event).time_ns // 1000
+
+
+# Memory
+
+
+@valued(word, integer)
+def malloc(size: int, policy: int) -> int:
+    """Device memory at a multiple of 64, of undefined content; the policy makes no difference here."""
+    if not size:
+        raise DeviceError(Code.INVALID_PARAM, "0 bytes asked for")
+    return memory().device.allocate(size, "rt.malloc", contexts.current()).address
+
+
+@status(word)
+def free(address: int) -> None:
+    """Frees device memory at once; streams are not waited for."""
+    if not address:
+        raise DeviceError(Code.INVALID_PARAM, "the address is null")
+    memory().device.free(address)
+
+
+@valued(word)
+def malloc_host(size: int) -> int:
+    """Pinned host memory."""
+    if not size:
+        raise DeviceError(Code.INVALID_PARAM, "0 bytes asked for")
+    return memory().pinned.allocate(size, "rt.malloc_host").address
+
+
+@status(word)
+def free_host(address: int) -> None:
+    if not address:
+        raise DeviceError(Code.INVALID_PARAM, "the address is null")
+    memory().pinned.free(address)
+
+
+@status(word, word, word, word, integer)
+def memcpy(target: int, target_size: int, source: int, count: int, kind: int) -> None:
+    """Copies. What the pointers are decides, not what `kind` says of them."""
+    if _copies(target, target_size, source, count, kind):
+        memory().copy(target, source, count)
+
+
+@status(word, word, word, word, integer, word)
+def memcpy_async(target: int, target_size: int, source: int, count: int, kind: int, stream: int) -> None:
+    """Copies at the stream's turn. Plain host memory is read now, and written at the turn. 207000 from host to host."""
+    queue = stream_in_context(stream)
+    if not _copies(target, target_size, source, count, kind):
+        return
+    books = memory()
+    if target not in books.device and source not in books.device:
+        raise DeviceError(Code.FEATURE_NOT_SUPPORT, "a stream does not copy from host to host")
+    books.check(target, count, "target")
+    books.check(source, count, "source")
+    if books.space(source) is not None:
+        queue.submit(lambda: books.copy(target, source, count))
+        return
+    # The caller may drop a Python object as soon as this call is over.
+    staged = np.array(books.array(source, count))
+    queue.submit(lambda: books.copy(target, staged.ctypes.data, count))
+
+
+@status(word, word, integer, word)
+def memset(address: int, size: int, value: int, count: int) -> None:
+    """Sets bytes."""
+    if _sets(address, size, count):
+        memory().fill(address, value & 255, count)
+
+
+@status(word, word, integer, word, word)
+def memset_async(address: int, size: int, value: int, count: int, stream: int) -> None:
+    """Sets bytes at the stream's turn."""
+    queue = stream_in_context(stream)
+    if _sets(address, size, count):
+        books = memory()
+        books.check(address, count, "target")
+        queue.submit(lambda: books.fill(address, value & 255, count))
+
+
+@valued(integer, failure=lambda: (0, 0))
+def get_mem_info(attribute: int) -> tuple[int, int]:
+    """Free and total bytes of device memory, the same for every attribute."""
+    contexts.current()
+    device = memory().device
+    return device.capacity - device.used, device.capacity
+
+
+def _copies(target: int, target_size: int, source: int, count: int, kind: int) -> bool:
+    """Checks the arguments of a copy; False if there is nothing to do."""
+    if not count:
+        return False
+    if not target or not source:
+        raise DeviceError(Code.INVALID_PARAM, "an address is null")
+    if kind not in _KINDS:
+        raise DeviceError(Code.INVALID_PARAM, f"there is no copy of kind {kind}")
+    if target_size < count:
+        raise DeviceError(Code.PARAM_INVALID, f"{count} bytes do not go into {target_size}")
+    return target != source
+
+
+def _sets(address: int, size: int, count: int) -> bool:
+    if not count:
+        return False
+    if not address:
+        raise DeviceError(Code.INVALID_PARAM, "the address is null")
+    if size < count:
+        raise DeviceError(Code.PARAM_INVALID, f"{count} bytes do not go into {size}")
+    return True
+
+
+# Callbacks
+
+
+@status(word, word)
+def subscribe_report(thread: int, stream: int) -> None:
+    """Makes a thread the one that calls the callbacks of a stream, in `process_report`."""
+    reports.subscribe(thread, stream_in_context(stream))
+
+
+@status(word, word)
+def unsubscribe_report(thread: int, stream: int) -> None:
+    """Ends that; callbacks that were not called are dropped."""
+    reports.unsubscribe(thread, handles.get(stream, Stream) if stream else contexts.current().default_stream)
+
+
+@status(function, anything, integer, word)
+def launch_callback(callback: Any, argument: Any, block: int, stream: int) -> None:
+    """Calls `callback(argument)` at the stream's turn; with `block` 1 the stream waits until it has returned."""
+    if block not in (0, 1):
+        raise DeviceError(Code.INVALID_PARAM, f"block is {block}, not 0 or 1")
+    reports.launch(lambda: callback(argument), stream_in_context(stream), bool(block))
+
+
+@status(integer)
+def process_report(milliseconds: int) -> None:
+    """Calls one callback on this thread, or gives 507012 when the time is over. -1: no limit."""
+    if not milliseconds or milliseconds < _FOREVER:
+        raise DeviceError(Code.INVALID_PARAM, f"a time of {milliseconds} ms")
+    reports.process(None if milliseconds == _FOREVER else milliseconds / 1000)
+
+
+def _seconds(milliseconds: int) -> float | None:
+    if not milliseconds or milliseconds < _FOREVER:
+        raise DeviceError(Code.PARAM_INVALID, f"a time of {milliseconds} ms")
+    return None if milliseconds == _FOREVER else milliseconds / 1000

@@ -1,0 +1,119 @@
+"""acl.util: addresses of Python objects, objects over addresses, threads."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+
+from acl._call import anything, function, integer, plain, valued, word
+from acl._process import memory
+
+__all__ = [
+    "bytes_to_ptr",
+    "numpy_contiguous_to_ptr",
+    "numpy_to_ptr",
+    "ptr_to_bytes",
+    "ptr_to_numpy",
+    "start_thread",
+    "stop_thread",
+]
+
+_NUMPY_TYPES = {
+    0: "?", 1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "l", 8: "L", 9: "q", 10: "Q", 11: "f", 12: "d",
+    14: "F", 15: "D", 23: "e",
+}  # fmt: skip
+
+# CPython has each of these objects once: whoever wrote into one would change it for the whole program.
+_SHORT_SLOT = 16
+_short = np.zeros((257, _SHORT_SLOT), np.uint8)
+
+
+def bytes_to_ptr(value: bytes, /) -> int:
+    """The address of the bytes; what is written there is seen in the object, except for 0 or 1 bytes."""
+    if not isinstance(value, bytes):
+        raise ValueError(f"acl.util.bytes_to_ptr: bytes expected, not {type(value).__name__}")
+    if len(value) < 2:
+        slot = _short[value[0] if value else 256]
+        slot[0] = value[0] if value else 0
+        return slot.ctypes.data
+    return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0
+
+
+def numpy_to_ptr(array: np.ndarray, /) -> int:
+    """The address of an array's data."""
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"acl.util.numpy_to_ptr: an array expected, not {type(array).__name__}")
+    warnings.warn(
+        "acl.util.numpy_to_ptr is deprecated: use acl.util.bytes_to_ptr", DeprecationWarning, stacklevel=2
+    )
+    if not array.flags.c_contiguous:
+        warnings.warn("the array is not contiguous", stacklevel=2)
+    return array.ctypes.data
+
+
+def numpy_contiguous_to_ptr(array: np.ndarray, /) -> tuple[int, np.ndarray]:
+    """The address of an array's data, and the array: a copy if the one given is not contiguous."""
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"acl.util.numpy_contiguous_to_ptr: an array expected, not {type(array).__name__}")
+    array = np.ascontiguousarray(array)
+    return array.ctypes.data, array
+
+
+@plain(word, word, failure=None)
+def ptr_to_bytes(address: int, size: int) -> bytes:
+    """A copy of memory of any kind; None if there is none at the address."""
+    return memory().array(address, size).tobytes()
+
+
+@plain(word, anything, integer, failure=None)
+def ptr_to_numpy(address: int, shape: tuple[int, ...], number: int) -> np.ndarray:
+    """An array over the memory, which must stay. `number` is numpy's of the type. None if there is no such memory."""
+    if number not in _NUMPY_TYPES:
+        raise TypeError(f"acl.util.ptr_to_numpy: there is no type number {number}")
+    dtype = np.dtype(_NUMPY_TYPES[number])
+    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    return np.ndarray(shape, dtype, memory().array(address, nbytes).data)
+
+
+class _Thread(threading.Thread):
+    def __init__(self, body: Any, argument: Any) -> None:
+        super().__init__(daemon=True)
+        self._body, self._argument = body, argument
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            if self._argument is None:
+                self._body()
+            else:
+                self._body(self._argument)
+        except BaseException as error:  # `stop_thread` tells of it
+            self.error = error
+
+
+_threads: dict[int, _Thread] = {}
+
+
+@valued(function, anything)
+def start_thread(body: Any, argument: Any) -> int:
+    """Starts a thread that calls `body(argument)`, or `body()` for None; gives its id."""
+    thread = _Thread(body, argument)
+    thread.start()
+    assert thread.ident is not None
+    _threads[thread.ident] = thread
+    return thread.ident
+
+
+def stop_thread(thread: int, /) -> int:
+    """Waits for the end of a thread. RuntimeError if it ended with an exception; 100000 for an unknown id."""
+    item = _threads.pop(word(thread), None)
+    if item is None:
+        return 100000
+    item.join()
+    if item.error is not None:
+        raise RuntimeError(f"acl.util.stop_thread: the thread failed: {item.error!r}") from item.error
+    return 0
