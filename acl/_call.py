@@ -59,7 +59,7 @@ def mapping(value: Any) -> dict[str, Any]:
 def function(value: Any) -> Function:
     if not callable(value):
         raise TypeError(f"function expected, not {type(value).__name__}")
-    return value
+    return value  # type: ignore[no-any-return]
 
 
 def anything(value: Any) -> Any:
@@ -97,7 +97,8 @@ def _convention(
     kinds: tuple[Kind, ...], optional: int, succeed: Callable[[Any], Any], fail: Callable[[Code], Any]
 ) -> Callable[[Function], Function]:
     def decorate(body: Function) -> Function:
-        name = f"{body.__module__.replace('acl._data_types', 'acl').replace('acl._life_cycle', 'acl')}.{body.__name__}"
+        public = [part for part in body.__module__.split(".") if not part.startswith("_")]
+        name = ".".join([*public, body.__name__])
 
         @functools.wraps(body)
         def call(*arguments: Any) -> Any:

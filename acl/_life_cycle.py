@@ -9,9 +9,10 @@ import threading
 from pathlib import Path
 
 from acl._call import integer, optional_text, plain, status, take_message, text, valued
-from acl._process import models
+from acl._process import memory, models
 from acl_runtime.device import Code, DeviceError
 
+_log = logging.getLogger("acl")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 _lock = threading.Lock()
 _references = 0
@@ -40,26 +41,31 @@ def init(path: str | None = None) -> None:
 @status()
 def finalize() -> None:
     """Ends, whatever the count: models are unloaded, contexts and memory stay. 100037 the second time."""
-    global _references, _was_finalized
     with _lock:
         if _was_finalized:
             raise DeviceError(Code.REPEAT_FINALIZE, "finalize was called already")
         if _references:
-            _references, _was_finalized = 0, True
-            models.close()
+            _end()
+
+
+def _end() -> None:
+    global _references, _was_finalized
+    _references, _was_finalized = 0, True
+    models.close()
+    for block in memory().device.blocks():
+        _log.info("%d bytes at %#x of %s were not freed", block.size, block.address, block.owner)
 
 
 @valued()
 def finalize_reference() -> int:
     """Undoes one `init` and gives the calls left; the last one finalizes. 100037 if there is none."""
-    global _references, _was_finalized
+    global _references
     with _lock:
         if not _references:
             raise DeviceError(Code.REPEAT_FINALIZE, "init was not called, or finalize was")
         _references -= 1
         if not _references:
-            _was_finalized = True
-            models.close()
+            _end()
         return _references
 
 

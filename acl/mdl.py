@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from acl._call import mapping, plain, status, text, valued, word
 from acl._process import contexts, handles, memory, models, stream_in_context, threads
 from acl_runtime.device import Code, DataBuffer, Dataset, DeviceError, ModelDescription, TensorDesc, TensorDescription
 
+_T = TypeVar("_T")
 _MAX_NAME = 127
 _ALL_INPUTS = (1 << 64) - 1
 
@@ -199,7 +200,7 @@ def get_cur_output_dims(desc: int, index: int) -> dict[str, Any]:
     model = _model(desc)
     tensor = _at(model.outputs, index)
     if model.is_dynamic or tensor.is_dynamic:
-        raise DeviceError(Code.API_NOT_SUPPORT, "the shape is dynamic: read it with get_dataset_tensor_desc after a run")
+        raise DeviceError(Code.API_NOT_SUPPORT, "the shape is dynamic: get_dataset_tensor_desc has it after a run")
     return _dims(tensor, f"acl_modelId_{model.model_id}_output_{index}")
 
 
@@ -331,7 +332,7 @@ def _model(desc: int) -> ModelDescription:
     return model
 
 
-def _at(items: Sequence[Any], index: int) -> Any:
+def _at(items: Sequence[_T], index: int) -> _T:
     if index >= len(items):
         raise DeviceError(Code.INVALID_PARAM, f"there is no number {index} among {len(items)}")
     return items[index]
@@ -357,4 +358,4 @@ def _require_all_inputs(index: int) -> None:
 def _no_gear(model: int, dataset: int) -> None:
     models.get(model)
     handles.get(dataset, Dataset)
-    raise DeviceError(Code.DYNAMIC_BATCH_SIZE_INVALID, "the model has no gears; say shapes with set_dataset_tensor_desc")
+    raise DeviceError(Code.DYNAMIC_BATCH_SIZE_INVALID, "the model has no gears; use set_dataset_tensor_desc")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import warnings
 from typing import Any
@@ -29,7 +30,7 @@ _NUMPY_TYPES = {
 
 # CPython has each of these objects once: whoever wrote into one would change it for the whole program.
 _SHORT_SLOT = 16
-_short = np.zeros((257, _SHORT_SLOT), np.uint8)
+_short: np.ndarray = np.zeros((257, _SHORT_SLOT), np.uint8)
 
 
 def bytes_to_ptr(value: bytes, /) -> int:
@@ -39,7 +40,7 @@ def bytes_to_ptr(value: bytes, /) -> int:
     if len(value) < 2:
         slot = _short[value[0] if value else 256]
         slot[0] = value[0] if value else 0
-        return slot.ctypes.data
+        return int(slot.ctypes.data)
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0
 
 
@@ -47,9 +48,7 @@ def numpy_to_ptr(array: np.ndarray, /) -> int:
     """The address of an array's data."""
     if not isinstance(array, np.ndarray):
         raise ValueError(f"acl.util.numpy_to_ptr: an array expected, not {type(array).__name__}")
-    warnings.warn(
-        "acl.util.numpy_to_ptr is deprecated: use acl.util.bytes_to_ptr", DeprecationWarning, stacklevel=2
-    )
+    warnings.warn("acl.util.numpy_to_ptr is deprecated: use acl.util.bytes_to_ptr", DeprecationWarning, stacklevel=2)
     if not array.flags.c_contiguous:
         warnings.warn("the array is not contiguous", stacklevel=2)
     return array.ctypes.data
@@ -69,14 +68,22 @@ def ptr_to_bytes(address: int, size: int) -> bytes:
     return memory().array(address, size).tobytes()
 
 
-@plain(word, anything, integer, failure=None)
-def ptr_to_numpy(address: int, shape: tuple[int, ...], number: int) -> np.ndarray:
-    """An array over the memory, which must stay. `number` is numpy's of the type. None if there is no such memory."""
-    if number not in _NUMPY_TYPES:
-        raise TypeError(f"acl.util.ptr_to_numpy: there is no type number {number}")
-    dtype = np.dtype(_NUMPY_TYPES[number])
-    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    return np.ndarray(shape, dtype, memory().array(address, nbytes).data)
+def _shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, tuple):
+        raise TypeError(f"tuple expected, not {type(value).__name__}")
+    return tuple(word(size) for size in value)
+
+
+def _numpy_type(value: Any) -> np.dtype:
+    if integer(value) not in _NUMPY_TYPES:
+        raise TypeError(f"there is no type number {value}")
+    return np.dtype(_NUMPY_TYPES[value])
+
+
+@plain(word, _shape, _numpy_type, failure=None)
+def ptr_to_numpy(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array over the memory, which must stay. The type is numpy's number of it. None if there is no such memory."""
+    return memory().array(address, math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class _Thread(threading.Thread):

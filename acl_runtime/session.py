@@ -174,8 +174,8 @@ class InferSession:
         """Names of the tensors that `read` can give."""
         return [v.name for v in self._model.plan.values if v.place is not None]
 
-    def read(self, name: str) -> np.ndarray:
-        """A copy of a tensor of the last run, in logical order. Only with `keep=True`.
+    def read(self, name: str) -> np.ndarray | list[np.ndarray]:
+        """A copy of a tensor of the last run, in logical order; a list for a sequence. Only with `keep=True`.
 
         InvalidModel if the session does not keep tensors, has not run, or the tensor is never in memory.
         """
@@ -186,7 +186,8 @@ class InferSession:
                 "no tensors were kept", where={"tensor": name}, remedy="open the session with keep=True and infer first"
             )
         try:
-            return np.array(state.value(numbers[name]))
+            value = state.value(numbers[name])
+            return list(value) if isinstance(value, (list, tuple)) else np.array(value)
         except KeyError:
             raise InvalidModel(
                 "the tensor is not in memory after a run: it lives inside a kernel, was not computed or does not exist",

@@ -277,7 +277,7 @@ def cache_clear(json: Json = False) -> None:
         if json:
             print_json({"removed": removed, "cache": str(cache.folder)})
         else:
-            out.print(f"removed {removed} kernels from {cache.folder}")
+            out.print(f"removed {removed} files from {cache.folder}")
         return 0
 
     _guarded(json, work)

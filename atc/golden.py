@@ -118,7 +118,9 @@ def _expose(graph: onnx.GraphProto, wanted: Mapping[str, np.dtype]) -> list[str]
                 while any(absent.name == o.name for o in other.output):
                     absent.name += "+"  # the name of an outer If's placeholder
                 other.node.append(onnx.helper.make_node("Constant", [], [absent.name], value=absent))
-                for graph_, name in ((branch, inner), (other, absent.name)):
+                # An Identity, since a graph must not list the same tensor as an output twice.
+                branch.node.append(onnx.helper.make_node("Identity", [inner], [f"{inner}/shown"]))
+                for graph_, name in ((branch, f"{inner}/shown"), (other, absent.name)):
                     graph_.output.append(onnx.helper.make_tensor_value_info(name, element, None))
                 node.output.append(source + _BRANCH)
                 shown.append(source + _BRANCH)

@@ -128,9 +128,13 @@ def _add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
     for expected, branch in zip((1, 0), branches, strict=True):
         if branch is None or branch.shape != result.shape or branch.is_constant:
             return False
-        copy = _copy_node(branch, result, node.name)
+        copy = _copy_node(branch, result, node.name, "movement")
         records = lower_node(copy, target)
-        if records is None:
+        if any(isinstance(r, AliasRecord) for r in records or ()):
+            # Equal bytes, but only one branch of the two may be the result: they have to be copied.
+            copy = _copy_node(branch, result, node.name, "region")
+            records = lower_node(copy, target)
+        if records is None or any(isinstance(r, AliasRecord) for r in records):
             return False
         guards = (*(node.attrs.get("guards") or ()), f"{condition.name}={expected}")  # type: ignore[misc]
         copy.attrs["guards"] = guards  # type: ignore[assignment]
@@ -139,14 +143,14 @@ def _add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
     return True
 
 
-def _copy_node(source: Value, result: Value, name: str) -> Node:
-    """A Fused node, in no graph, that copies one value into another."""
-    body = Graph("movement")
+def _copy_node(source: Value, result: Value, name: str, family: str) -> Node:
+    """A Fused node of `family`, in no graph, that copies one value into another."""
+    body = Graph(family)
     inner = body.add_value(source.name, source.dtype, source.shape, format=source.format)
     copied = body.add_value(result.name, result.dtype, result.shape, format=result.format)
     body.inputs, body.outputs = [inner], [copied]
-    body.add_node("Relayout", [inner], [copied], name=name)
-    return Node("Fused", name, [source], [result], {"family": "movement"}, {"body": body})
+    body.add_node("Identity" if family == "region" else "Relayout", [inner], [copied], name=name)
+    return Node("Fused", name, [source], [result], {"family": family}, {"body": body})
 
 
 def _surface_constants(graph: Graph, node: Node, record: Record) -> None:

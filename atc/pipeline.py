@@ -15,6 +15,7 @@ from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.simplify import (
+    AbsorbExpands,
     ComposeReshapes,
     EliminateCommonSubexpressions,
     EliminateDeadCode,
@@ -38,6 +39,7 @@ def passes(traits: Sequence[FamilyTraits]) -> list[Pass]:
         ComposeReshapes(),
         SelectBranches(),
         SimplifyArithmetic(),
+        AbsorbExpands(),
         EliminateCommonSubexpressions(),
         EliminateDeadCode(),
     ]

@@ -163,6 +163,13 @@ def _swish(x: Array, attrs: Attrs) -> Array:
     return x * _sigmoid(np.asarray(attrs.get("alpha", 1.0) * x).astype(x.dtype))
 
 
+@implementation("SwiGLU")
+def _swiglu(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    a, b = np.asarray(inputs[0]), np.asarray(inputs[1])
+    gate = widened(a)
+    return np.asarray(_swish(gate, attrs) * widened(b)).astype(a.dtype)
+
+
 @unary("Shrink")
 def _shrink(x: Array, attrs: Attrs) -> Array:
     bias, lambd = attrs.get("bias", 0.0), attrs.get("lambd", 0.5)

@@ -1,10 +1,11 @@
-"""Detection and sampling: NonMaxSuppression, RoiAlign, GridSample, AffineGrid, CenterCropPad."""
+"""Detection and sampling: boxes, regions of interest, grids, deformed convolution, CenterCropPad."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import widened
+from acl_runtime.aicpu.reductions import wide
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from acl_runtime.aicpu.shape_ops import integers
 
@@ -83,6 +84,78 @@ def _roi_align(inputs: Inputs, attrs: Attrs, _: int) -> Array:
             samples = np.where(inside, _bilinear(image, yy, xx), 0)
             result[n] = samples.reshape(-1, rows, sy, columns, sx).mean(axis=(2, 4))
     return result
+
+
+@implementation("MaxRoiPool")
+def _max_roi_pool(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    images, rois = np.asarray(inputs[0]), np.asarray(inputs[1], np.float64)
+    rows, columns = attrs["pooled_shape"]
+    scale = attrs.get("spatial_scale", 1.0)
+    result = np.zeros((len(rois), images.shape[1], rows, columns), images.dtype)
+
+    def bounds(low: float, high: float, parts: int, size: int) -> list[tuple[int, int]]:
+        first, last = np.floor(low * scale + 0.5), np.floor(high * scale + 0.5)
+        step = max(last - first + 1, 1) / parts
+        starts, ends = first + np.floor(np.arange(parts) * step), first + np.ceil(np.arange(1, parts + 1) * step)
+        pairs = zip(np.clip(starts, 0, size), np.clip(ends, 0, size), strict=True)
+        return [(int(a), int(b)) for a, b in pairs]
+
+    for n, (batch, x1, y1, x2, y2) in enumerate(rois):
+        image = images[int(batch)]
+        for i, (top, bottom) in enumerate(bounds(y1, y2, rows, images.shape[2])):
+            for j, (left, right) in enumerate(bounds(x1, x2, columns, images.shape[3])):
+                if bottom > top and right > left:  # a part outside the image stays 0
+                    result[n, :, i, j] = image[:, top:bottom, left:right].max(axis=(1, 2))
+    return result
+
+
+@implementation("DeformConv")
+def _deform_conv(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    array, weight, offset = np.asarray(inputs[0]), wide(inputs[1]), wide(inputs[2])
+    bias, mask = get(inputs, 3), get(inputs, 4)
+    rank, kernel, out = array.ndim - 2, weight.shape[2:], offset.shape[2:]
+    strides, dilations = attrs.get("strides") or [1] * rank, attrs.get("dilations") or [1] * rank
+    pads = attrs.get("pads") or [0] * (2 * rank)
+    groups, parts = attrs.get("group", 1), attrs.get("offset_group", 1)
+    batch, channels = array.shape[:2]
+    shifts = offset.reshape(batch, parts, *kernel, rank, *out)
+    factors = None if mask is None else wide(mask).reshape(batch, parts, *kernel, *out)
+    corners = np.indices(out)
+    each = channels // parts
+    columns = np.empty((batch, channels, *kernel, *out))
+    for n, part in np.ndindex(batch, parts):
+        image = wide(array[n, part * each : (part + 1) * each])
+        for tap in np.ndindex(*kernel):
+            where = [
+                corners[a] * strides[a] - pads[a] + tap[a] * dilations[a] + shifts[(n, part, *tap, a)]
+                for a in range(rank)
+            ]
+            values = _interpolated(image, where)
+            if factors is not None:
+                values = values * factors[(n, part, *tap)]
+            columns[(n, slice(part * each, (part + 1) * each), *tap)] = values
+    inner = columns.reshape(batch, groups, -1, int(np.prod(out)))
+    matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
+    result = np.matmul(matrix, inner).reshape(batch, weight.shape[0], *out)
+    if bias is not None:
+        result = result + wide(bias).reshape(-1, *[1] * rank)
+    return result.astype(array.dtype)
+
+
+def _interpolated(image: Array, where: list[Array]) -> Array:
+    """image [C, spatial...] at fractional positions, linear along every axis; the image is 0 beyond its edges."""
+    total: Array = np.zeros((image.shape[0], *where[0].shape))
+    floors = [np.floor(w) for w in where]
+    for corner in np.ndindex(*[2] * len(where)):
+        weight: Array = np.ones(where[0].shape)
+        index = []
+        for w, low, step, size in zip(where, floors, corner, image.shape[1:], strict=True):
+            at = low + step
+            share = w - low if step else 1 - (w - low)
+            weight = weight * np.where((at >= 0) & (at < size), share, 0)
+            index.append(np.clip(at, 0, size - 1).astype(int))
+        total += image[(slice(None), *index)] * weight
+    return total
 
 
 def _reflect(x: Array, low: float, high: float) -> Array:

@@ -30,7 +30,6 @@ class TensorDesc:
     dtype: int
     dims: list[int]
     format: int
-    name: str = ""
 
     @property
     def element_count(self) -> int:

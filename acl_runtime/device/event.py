@@ -20,6 +20,9 @@ class _Mark:
         self.time_ns = time.perf_counter_ns()
         self.done.set()
 
+    def wait(self) -> None:
+        self.done.wait()
+
 
 class Event:
     """An event. Recording it again forgets the mark before; who waits for that one goes on waiting for that one.
@@ -50,7 +53,7 @@ class Event:
         """Makes later tasks of `stream` wait for the mark; an event that was never recorded delays nothing."""
         mark = self._mark
         if mark is not None:
-            stream.submit(lambda: mark.done.wait() and None, marker=True)
+            stream.submit(mark.wait, marker=True)
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Waits for the mark. EVENT_SYNC_TIMEOUT after `timeout` seconds."""

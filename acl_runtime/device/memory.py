@@ -12,6 +12,7 @@ import mmap
 import os
 import threading
 from bisect import bisect_right, insort
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,7 +101,7 @@ class AddressSpace:
                 raise DeviceError(Code.MEMORY_FREE, f"no live block of {self.name} memory starts at {address:#x}")
             del self._starts[bisect_right(self._starts, address) - 1]
             self.used -= block.extent
-            if block.extent >= _PAGE and hasattr(mmap, "MADV_DONTNEED") and not address % _PAGE:
+            if block.size >= _PAGE and hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED, address - self.base, block.extent)
 
     def find(self, address: int) -> Allocation | None:
@@ -179,7 +180,8 @@ class Memory:
         if address + nbytes > block.end:
             raise DeviceError(
                 Code.PARAM_INVALID,
-                f"{what}: {nbytes} bytes from {address:#x} on leave a block of {block.size} bytes at {block.address:#x}",
+                f"{what}: {nbytes} bytes from {address:#x} on leave the block of {block.owner} at {block.address:#x}, "
+                f"which has {block.size}",
             )
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -201,15 +203,22 @@ class Memory:
             return space.view(address, nbytes)
         if not nbytes:
             return np.empty(0, np.uint8)
-        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 _MS_ASYNC = 1
-try:
-    _msync = ctypes.CDLL(None).msync
-    _msync.argtypes, _msync.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
-except (AttributeError, OSError, TypeError):
-    _msync = None
+
+
+def _find_msync() -> Callable[[int, int, int], int] | None:
+    try:
+        msync = ctypes.CDLL(None).msync
+    except (AttributeError, OSError, TypeError):
+        return None
+    msync.argtypes, msync.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+    return msync
+
+
+_msync = _find_msync()
 
 
 def _is_mapped(address: int, nbytes: int) -> bool:

@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,10 +76,8 @@ class DeviceModel:
         outputs = [plan.values[n] for n in plan.outputs]
         self.description = ModelDescription(
             model_id,
-            tuple(_describe(v.name, v.dtype, v.shape, plan.dims, _largest(v.shape, plan.dims)) for v in inputs),
-            tuple(
-                _describe(v.name, v.dtype, v.shape, plan.dims, _largest(v.shape, plan.dims)) for v in outputs
-            ),
+            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in inputs),
+            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in outputs),
         )
 
     def prepare(
@@ -101,9 +99,7 @@ class DeviceModel:
         for tensor in (*description.inputs, *description.outputs):
             if tensor.dtype.kind == "handle":
                 raise DeviceError(Code.DATATYPE_INVALID, f"{tensor.name} holds strings, which device memory cannot")
-        shapes = [
-            _input_shape(tensor, inputs.descs.get(number)) for number, tensor in enumerate(description.inputs)
-        ]
+        shapes = [_input_shape(tensor, inputs.descs.get(number)) for number, tensor in enumerate(description.inputs)]
         try:
             result_shapes = self._session.output_shapes(shapes)
         except OpenAtcError as error:
@@ -134,7 +130,8 @@ class DeviceModel:
                         raise _too_small(tensor, array.nbytes, len(target))
                     target[: array.nbytes] = _bytes(array)
                 if description.is_dynamic or tensor.is_dynamic:
-                    outputs.descs[number] = TensorDesc(tensor.dtype.acl, list(array.shape), tensor.format, tensor.name)
+                    desc = outputs.descs.setdefault(number, TensorDesc(tensor.dtype.acl, [], tensor.format))
+                    desc.dtype, desc.dims = tensor.dtype.acl, list(array.shape)
 
         return execute
 
@@ -213,29 +210,17 @@ class ModelTable:
 
 
 def _describe(
-    name: str,
-    dtype: DType,
-    shape: tuple[Dim, ...] | None,
-    limits: dict[str, tuple[int, int | None]],
-    largest: tuple[int, ...] | None,
+    name: str, dtype: DType, shape: tuple[Dim, ...] | None, limits: Mapping[str, tuple[int, int | None]]
 ) -> TensorDescription:
-    nbytes = 0 if largest is None or dtype.kind == "handle" else math.prod(largest) * dtype.bytes
     if shape is None:
-        return TensorDescription(name, dtype, (_UNKNOWN_RANK,), (), nbytes)
+        return TensorDescription(name, dtype, (_UNKNOWN_RANK,), (), 0)
     ranges = tuple((_at(d, limits, 0, 1), _at(d, limits, 1, -1)) for d in shape)
+    largest = [high for _, high in ranges]
+    nbytes = 0 if -1 in largest or dtype.kind == "handle" else math.prod(largest) * dtype.bytes
     return TensorDescription(name, dtype, tuple(d if isinstance(d, int) else -1 for d in shape), ranges, nbytes)
 
 
-def _largest(
-    shape: tuple[Dim, ...] | None, limits: dict[str, tuple[int, int | None]]
-) -> tuple[int, ...] | None:
-    if shape is None:
-        return None
-    sizes = tuple(_at(d, limits, 1, -1) for d in shape)
-    return None if -1 in sizes else sizes
-
-
-def _at(size: Dim, limits: dict[str, tuple[int, int | None]], end: int, unknown: int) -> int:
+def _at(size: Dim, limits: Mapping[str, tuple[int, int | None]], end: int, unknown: int) -> int:
     """A size with every dim at its lower (0) or upper (1) limit; dims only ever add to the sizes of real models."""
     env = {name: limits[name][end] for name in names(size) if name in limits}
     if any(value is None for value in env.values()) or len(env) < len(names(size)):

@@ -103,12 +103,20 @@ def _value(node: Node, index: int, values: dict[str, Value]) -> Value:
 
 def lower_matmul(node: Node, target: Target) -> list[Record] | None:
     """One task for a Fused node of family matmul; NotLowerable says why there is none."""
-    return _Lowering(node, target).run()
+    rows = _CHIP_ROWS
+    while True:
+        lowering = _Lowering(node, target, rows)
+        records = lowering.run()
+        if not target.explicit_memory or lowering.task.bytes_in("UB") <= target.memories["UB"].bytes:
+            return records
+        rows //= 2
+        if rows < 16:
+            raise NotLowerable("the epilogue does not fit the vector engine's memory")
 
 
 class _Lowering:
-    def __init__(self, node: Node, target: Target) -> None:
-        self.node, self.target = node, target
+    def __init__(self, node: Node, target: Target, chip_rows: int) -> None:
+        self.node, self.target, self.chip_rows = node, target, chip_rows
         self.body = body_of(node)
         self.values = body_values(node)
         self.problem = problem_of(node)
@@ -195,7 +203,7 @@ class _Lowering:
         m: Dim = extents[m_group] if m_group is not None else 1
         n = extents[n_group]
         if target.explicit_memory:
-            self.rows = min(m, _CHIP_ROWS) if isinstance(m, int) else _CHIP_ROWS
+            self.rows = min(m, self.chip_rows) if isinstance(m, int) else self.chip_rows
             # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
             self.columns = min(-(-n // 32) * 32, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
             self.panels_outside, self.pack, self.widen = True, False, False

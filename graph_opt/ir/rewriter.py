@@ -273,7 +273,8 @@ class Rewriter:
         self.absorb(inside, outputs[0])
         for value in inside:
             del self.graph.values[value.name]
-        fused_attrs = {"family": family, **(attrs or {})}
+        guards = ordered[0].attrs.get("guards")  # one for all: nodes under different guards are never fused
+        fused_attrs = {"family": family, **({"guards": guards} if guards else {}), **(attrs or {})}
         self.graph.nodes = before
         fused = self.graph.add_node("Fused", inputs, outputs, fused_attrs, name=name or ordered[-1].name)
         fused.subgraphs["body"] = body
