@@ -47,7 +47,7 @@ def stream_to_wait_for(handle: int) -> Stream:
     stream = handles.get(handle, Stream)
     context = stream.context
     assert isinstance(context, Context)
-    if stream.is_closed:
+    if not context.is_alive:
         raise DeviceError(Code.STREAM_CONTEXT, "the context of the stream was destroyed")
     contexts.set_current(context)
     return stream

@@ -146,15 +146,11 @@ def create_stream_with_config(priority: int, flag: int) -> int:
 def destroy_stream(stream: int) -> None:
     """Waits for its tasks."""
     item = handles.get(stream, Stream)
-    if not item.is_closed:
-        context = contexts.current()
-        if item.context is not context:
-            raise DeviceError(Code.STREAM_CONTEXT, "the stream belongs to another context")
-        context.destroy_stream(item)
-        handles.remove(stream, Stream)
-        return
+    context = contexts.current()
+    if item.context is not context:
+        raise DeviceError(Code.STREAM_CONTEXT, "the stream belongs to another context")
+    context.destroy_stream(item)
     handles.remove(stream, Stream)
-    raise DeviceError(Code.STREAM_CONTEXT, "the context of the stream was destroyed")
 
 
 @status(word)

@@ -10,6 +10,7 @@ from acl_runtime.aicpu import evaluate
 from acl_runtime.binding import Binder, Binding
 from acl_runtime.executor import Executor, TaskFailed
 from acl_runtime.plan_format import PlanTask
+from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel, OpenAtcError
 
 _ALIGNMENT = 64
@@ -99,7 +100,8 @@ class RunState:
             result = self.value(value)
             target = outputs[number]
             if target is None:
-                outputs[number] = np.array(result)
+                keep = isinstance(result, list) or result is None  # a sequence, an empty optional
+                outputs[number] = result if keep else np.array(result)
             else:
                 np.copyto(target, result, casting="no")
 
@@ -117,7 +119,8 @@ class RunState:
         if place.region == "object":
             return self.objects.get(place.index)  # type: ignore[return-value]  # None: its branch did not run
         if place.region == "input" and value.dtype.kind == "handle":
-            return self.inputs[place.index]
+            array = self.inputs[place.index]
+            return array[()] if value.dtype == HANDLE else array
         if place.region == "constant" and value.dtype.kind == "handle":
             return self.binder.model.constants[place.index]
         shape = self.binding.shapes[number]

@@ -16,6 +16,7 @@ from acl_runtime.dims_of_shapes import TensorSpec, solve_dims
 from acl_runtime.executor import Executor
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.run_state import RunState, aligned_empty, new_array
+from tensor_types.dtypes import HANDLE
 from tensor_types.errors import EnvironmentProblem, InvalidModel, ResourceLimit
 
 _MAX_BINDINGS = 64
@@ -218,6 +219,11 @@ class InferSession:
             )
         arrays = []
         for spec, given in zip(specs, inputs, strict=True):
+            if spec.dtype == HANDLE:  # a sequence is a list, an optional its element or None: nothing to look into
+                box = np.empty((), object)
+                box[()] = given
+                arrays.append(box)
+                continue
             array = np.asarray(given)
             if spec.dtype.kind == "handle" and array.dtype.kind in "OUS":
                 array = array.astype(object)

@@ -1,4 +1,4 @@
-"""An offline model compiler: ONNX in, .om package out. ATC's own spelling works too: atc --model=... --framework=5 ..."""
+"""An offline model compiler: ONNX in, .om package out. ATC's spelling works too: atc --model=M --framework=5 ..."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard 
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="name=file.npy; seeded values for the others")]
 Shapes = Annotated[str, typer.Option("--input_shape", "--input-shape", help='"name:d,d;name2:d", -1 stays symbolic')]
 Threads = Annotated[int, typer.Option(help="threads of the device", min=1, max=64)]
+Precision = Annotated[
+    str,
+    typer.Option("--precision_mode", "--precision-mode", "--precision_mode_v2", "--precision-mode-v2",
+                 help="ATC's modes: allow_mix_precision_bf16, force_fp16, mixed_float16 ..."),
+]  # fmt: skip
 Soc = Annotated[str, typer.Option("--soc_version", "--soc-version", help="chip for the estimate")]
 
 
@@ -51,22 +56,26 @@ def convert(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="package to write")] = None,
     input_shape: Shapes = "",
     soc_version: Soc = "Ascend910B2",
+    precision_mode: Precision = "must_keep_origin_dtype",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="every AI CPU node with its reason")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="only errors")] = False,
     json: Json = False,
 ) -> None:
     """Converts an ONNX file to a package (.om)."""
-    _guarded(json, lambda: _convert(model, output, input_shape, soc_version, json, quiet=quiet, verbose=verbose))
+    _guarded(json, lambda: _convert(model, output, input_shape, soc_version, precision_mode, json, quiet=quiet,
+                                    verbose=verbose))  # fmt: skip
 
 
 def _convert(
-    model: Path, output: Path | None, input_shape: str, soc: str, json: bool, *, quiet: bool, verbose: bool
+    model: Path, output: Path | None, input_shape: str, soc: str, precision: str, json: bool, *, quiet: bool,
+    verbose: bool,
 ) -> int:
     from atc.conversion import convert as convert_model
 
     progress = Progress(None if json or quiet else out)
     result = convert_model(
-        model, output, input_shape=parse_input_shape(input_shape), soc_version=soc, progress=progress
+        model, output, input_shape=parse_input_shape(input_shape), soc_version=soc, precision_mode=precision,
+        progress=progress,
     )
     if json:
         print_json(result.as_dict())
@@ -99,8 +108,8 @@ def run(
             print_json(result)
         else:
             times = result["latency_ms"]
-            out.print(f"latency    median {times['median']:.3f} ms   p99 {times['p99']:.3f} ms   min {times['min']:.3f} ms"
-                      f"   ({loop} runs, {threads} thread{'s' if threads > 1 else ''})")  # fmt: skip
+            figures = "   ".join(f"{key} {times[key]:.3f} ms" for key in ("median", "p99", "min"))
+            out.print(f"latency    {figures}   ({loop} runs, {threads} thread{'s' if threads > 1 else ''})")
             out.print(f"AI CPU     {result['aicpu_share'] * 100:.1f} % of the time")
             for name, found in result["outputs"].items():
                 out.print(f"output     {name}  {found['dtype']}{found['shape']}")
@@ -132,7 +141,8 @@ def compare(
         else:
             shown = [r for r in found.rows if all_rows or r.verdict in ("warn", "fail")]
             rows = [_row(r) for r in shown] + [_row(r) for r in found.outputs]
-            out.print(table("", ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict", ""], rows))
+            columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict", ""]
+            out.print(table("", columns, rows))
             states = {s: sum(r.state == s for r in found.rows) for s in ("compared", "fused", "folded", "dead")}
             out.print(f"{len(found.rows)} source tensors: " + ", ".join(f"{n} {s}" for s, n in states.items()))
             out.print(f"verdict    {found.verdict}" + (f", first bad: {found.first_bad}" if found.first_bad else ""))
@@ -319,9 +329,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _convert_as_atc(words: list[str]) -> int:
     flags = parse(words)
     log = flags.get("log", "info")
+    precision = flags.get("precision_mode", flags.get("precision_mode_v2", "must_keep_origin_dtype"))
     return _convert(
         Path(flags["model"]), Path(flags["output"] + ".om"), flags.get("input_shape", ""), flags["soc_version"],
-        "json" in flags, quiet=log in ("error", "null"), verbose=log == "debug",
+        precision, "json" in flags, quiet=log in ("error", "null"), verbose=log == "debug",
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def difference(device: Any, golden: Any) -> Difference:
             raise ValueError(f"{len(device) if isinstance(device, list) else 'no'} elements against {len(golden)}")
         for one, other in zip(device, golden, strict=True):
             _same_shape(np.asarray(one), np.asarray(other))
-        device, golden = (np.concatenate([np.asarray(v).ravel() for v in side] or [np.empty(0)]) for side in (device, golden))
+        device, golden = (np.concatenate([np.ravel(v) for v in side] or [np.empty(0)]) for side in (device, golden))
     device, golden = np.asarray(device), np.asarray(golden)
     _same_shape(device, golden)
     if golden.dtype == object or golden.dtype.kind in "US":

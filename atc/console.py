@@ -15,7 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from acl_runtime.om.errors import WRITE_FAILED
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Progress:
@@ -78,6 +81,10 @@ def report_error(error: BaseException, as_json: bool) -> int:
 def _known(error: BaseException) -> OpenAtcError:
     """The error in the terms of the product: what the machine refuses has its own class, the rest is internal."""
     if isinstance(error, OpenAtcError):
+        if error.code == WRITE_FAILED:
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
+            error.exit_code = ResourceLimit.exit_code if full else EnvironmentProblem.exit_code
+            error.where.setdefault("flag", "--output")
         return error
     if isinstance(error, KeyboardInterrupt):
         return Interrupted("interrupted", remedy="run it again; an older package was left as it is")
@@ -87,7 +94,7 @@ def _known(error: BaseException) -> OpenAtcError:
         return EnvironmentProblem(f"a package is missing: {error}", remedy="install openatc with its dependencies")
     if isinstance(error, OSError) and error.errno is not None:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE):
+        if error.errno in _FULL:
             return ResourceLimit(message, remedy="free some disk space or choose another disk")
         return EnvironmentProblem(message, remedy="check the path and its permissions")
     with tempfile.NamedTemporaryFile("w", prefix="openatc-", suffix=".log", delete=False) as log:

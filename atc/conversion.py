@@ -15,7 +15,7 @@ from atc.console import Progress
 from atc.inputs import index_bounds
 from atc.lower import Lowered, host_records, kernel_records, lower_graph
 from atc.pipeline import passes
-from atc.spelling import UsageError, parse_input_shape
+from atc.spelling import UsageError, parse_input_shape, precision_mode_of
 from atc.viewer import viewer_graph
 from codegen.kernels import TRAITS
 from codegen.llvm.cache import ObjectCache
@@ -26,10 +26,12 @@ from codegen.tile.text import parse_program
 from frontend import read_model, unsupported, unsupported_error
 from graph_opt.ir import Graph, Value
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.ir.passes import run_passes
+from graph_opt.ir.passes import Pass, run_passes
 from graph_opt.ir.text import to_text
 from graph_opt.plan import Demand, Plan, PlanInput, Scheduled, ValueInfo, plan, plan_to_json
 from graph_opt.plan.bounds import live_bytes
+from graph_opt.precision.choose_precision import ChoosePrecision
+from graph_opt.precision.lists import ATC_DEFAULT, DEFAULT
 from tensor_types.dims import evaluate
 from tensor_types.dims import names as dim_names
 
@@ -55,6 +57,11 @@ class ConvertResult:
     estimate_ms: float | None
     index_bounds: dict[str, int] = field(default_factory=dict)
     """Integer inputs that index a table: the size of the table."""
+    precision_mode: str = DEFAULT
+    dtypes: dict[str, int] = field(default_factory=dict)
+    """Operators with floating-point results as the mode leaves them, by the dtype that they compute in."""
+    atc_default: dict[str, Any] = field(default_factory=dict)
+    """ATC's default mode and how many operators it would run in f16."""
     package_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -78,7 +85,7 @@ class ConvertResult:
             f"operators  {self.nodes_in} in, {self.kernels} kernels out",
             f"kernels    {fused}",
             f"compiled   {self.compiled_kernels} new, {self.cached_kernels} from the cache",
-            "dtypes     the model's own (ATC's default would be force_fp16)",
+            self._dtypes_line(),
         ]
         if self.arena_bytes is not None and self.arena_lower_bound_bytes:
             ratio = self.arena_bytes / self.arena_lower_bound_bytes
@@ -96,22 +103,30 @@ class ConvertResult:
         return lines
 
 
+    def _dtypes_line(self) -> str:
+        counts = ", ".join(f"{n} in {dtype}" for dtype, n in self.dtypes.items() if n)
+        default = f"ATC's default, {self.atc_default.get('mode')}: {self.atc_default.get('f16')} in f16"
+        return f"dtypes     {counts or 'no floats'} by {self.precision_mode} ({default})"
+
+
 def convert(
     model: str | Path,
     output: str | Path | None = None,
     *,
     input_shape: str | Mapping[str, Sequence[int]] | None = None,
     soc_version: str = "Ascend910B2",
+    precision_mode: str = DEFAULT,
     progress: Progress | None = None,
 ) -> ConvertResult:
     """Converts an ONNX file to a package and returns what was done.
 
     `output` defaults to the model's path with `.om`. `input_shape` fixes dims of inputs by name ("x:1,3,224,224" or a
-    mapping; -1 keeps a dim symbolic). Raises OpenAtcError with code, place and remedy.
+    mapping; -1 keeps a dim symbolic). `precision_mode` is one of ATC's, of the first or second version. Raises OpenAtcError with code, place and remedy.
     """
     source = Path(model)
     package = Path(output) if output is not None else source.with_suffix(".om")
     progress = progress or Progress(None)
+    steps = passes(TRAITS, precision_mode_of(precision_mode))
     host = target(detect_host_class())
     chip = _chip(soc_version)
     with progress.stage("read"):
@@ -122,7 +137,7 @@ def convert(
         if missing:
             raise unsupported_error(missing)
     with progress.stage("optimise"):
-        run_passes(graph, passes(TRAITS))
+        run_passes(graph, steps)
     with progress.stage("lower"):
         lowered = lower_graph(graph, host)
         portable = lower_graph(graph, target(PORTABLE_TILING))
@@ -144,6 +159,7 @@ def convert(
         cached_kernels=cached,
         estimate_ms=_estimate(lowered, chip),
         index_bounds=bounds,
+        **_precision(steps),
         **_memory(planned),
     )
     with progress.stage("package"):
@@ -208,6 +224,17 @@ def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:
         domain, _, op = record.op.rpartition("::")
         rows.append({"name": record.node, "op": op, "domain": domain or "ai.onnx", "why": record.reason})
     return rows
+
+
+def _precision(steps: Sequence[Pass]) -> dict[str, Any]:
+    """What the precision pass chose, for the report."""
+    chosen = next(s for s in steps if isinstance(s, ChoosePrecision))
+    dtypes = {name: n for name, n in sorted(chosen.report.items()) if name != ATC_DEFAULT}
+    return {
+        "precision_mode": chosen.mode,
+        "dtypes": dtypes,
+        "atc_default": {"mode": ATC_DEFAULT, "f16": chosen.report[ATC_DEFAULT]},
+    }
 
 
 def _memory(planned: Plan) -> dict[str, int | None]:

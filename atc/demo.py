@@ -1,4 +1,4 @@
-"""`atc demo`: a small network from seeded weights through convert, run and compare, so that a new user sees the whole way."""
+"""`atc demo`: a small network from seeded weights through convert, run and compare, to show the whole way."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class _Net:
             parts[part] = self.node("Transpose", [heads], f"{name}.{part}.t", perm=perm)
         scores = self.node("MatMul", [parts["q"], parts["k"]], f"{name}.scores")
         scale = self.constant(f"{name}.scale", np.float32(1 / np.sqrt(_CHANNELS / _HEADS)))
-        weights = self.node("Softmax", [self.node("Mul", [scores, scale], f"{name}.scaled")], f"{name}.weights", axis=-1)
+        scaled = self.node("Mul", [scores, scale], f"{name}.scaled")
+        weights = self.node("Softmax", [scaled], f"{name}.weights", axis=-1)
         mixed = self.node("Transpose", [self.node("MatMul", [weights, parts["v"]], f"{name}.mixed")], f"{name}.mixed.t",
                           perm=[0, 2, 1, 3])  # fmt: skip
         joined = self.node("Reshape", [mixed, self.integers(f"{name}.join", [1, 64, _CHANNELS])], f"{name}.joined")

@@ -24,11 +24,13 @@ _QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
 @dataclass(frozen=True)
 class Golden:
-    """Values by tensor name (an array, or a list for a sequence), and the tensors that activations' rounding to
-    integers lies before: they agree between two right implementations only up to a quantisation step."""
+    """Values by tensor name (an array, or a list for a sequence), and how the tensors hang together."""
 
     values: Mapping[str, Any]
     quantised: frozenset[str]
+    """Tensors before which activations are rounded to integers: two right implementations agree there up to steps."""
+    parents: Mapping[str, tuple[str, ...]]
+    """The tensors that a tensor is computed from directly."""
 
 
 def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.dtype]) -> Golden:
@@ -40,6 +42,7 @@ def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mappin
     try:
         proto = _inlined(onnx.load(str(model), load_external_data=True))
         quantised = frozenset(_behind_quantisers(proto.graph, set()))
+        parents = {o: tuple(filter(None, n.input)) for n in proto.graph.node for o in filter(None, n.output)}
         names = {v.name for v in proto.graph.output}
         of_branches = {name: wanted[name] for name in _branch_names(proto.graph, wanted)}
         shown = [*_made(proto.graph), *_expose(proto.graph, of_branches)]
@@ -67,7 +70,7 @@ def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mappin
             remedy="give inputs that the model accepts with --input name=file.npy",
         ) from error
     pairs = zip(outputs, found, strict=True)
-    return Golden({n.removesuffix(_BRANCH): v for n, v in pairs if v is not None}, quantised)
+    return Golden({n.removesuffix(_BRANCH): v for n, v in pairs if v is not None}, quantised, parents)
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:

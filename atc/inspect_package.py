@@ -1,4 +1,4 @@
-"""`atc inspect`: the parts of a package, its tasks in order, its memory, and the text forms of what it was made from."""
+"""`atc inspect`: parts of a package, its tasks in order, its memory, and text forms of what it was made from."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
+from graph_opt.precision.choose_precision import ChoosePrecision
+from graph_opt.precision.lists import DEFAULT
 from graph_opt.simplify import (
     AbsorbExpands,
     ComposeReshapes,
@@ -29,8 +31,8 @@ from graph_opt.simplify import (
 )
 
 
-def passes(traits: Sequence[FamilyTraits]) -> list[Pass]:
-    """Simplify, fuse by meaning, lay out, fuse loops."""
+def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> list[Pass]:
+    """Simplify, fuse by meaning, choose dtypes, lay out, fuse loops."""
     families = tuple(traits)
     simplify: list[Pass] = [
         FoldShapes(),
@@ -54,6 +56,7 @@ def passes(traits: Sequence[FamilyTraits]) -> list[Pass]:
         FuseAttention(families),
         MergeSiblingMatmuls(),
         *simplify,
+        ChoosePrecision(families, precision_mode),
         AssignFormats(families),
         EliminateDeadCode(),
         FuseRegions(families),

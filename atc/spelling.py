@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graph_opt.precision.lists import POLICIES, VERSION_2
 from tensor_types.errors import OpenAtcError
 
 FLAGS = {
@@ -17,14 +18,16 @@ FLAGS = {
     "input_shape": '"name:d,d;name2:d", -1 keeps a dim symbolic',
     "input_format": "NCHW or ND; has no effect on ONNX models",
     "log": "debug, info, warning, error or null",
-    "precision_mode": "must_keep_origin_dtype, the only one there is",
+    "precision_mode": f"{', '.join(POLICIES)}",
+    "precision_mode_v2": f"{', '.join(VERSION_2)}",
 }
 
 
 _VALUES = {
     "input_format": (("NCHW", "ND"), "E10001"),
     "log": (("debug", "info", "warning", "error", "null"), "E10001"),
-    "precision_mode": (("must_keep_origin_dtype",), "E10001"),
+    "precision_mode": (tuple(POLICIES), "E10001"),
+    "precision_mode_v2": (tuple(VERSION_2), "E10001"),
 }
 
 
@@ -85,11 +88,26 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
                 f"--{name}={found[name]} is not available", code=code, where={"flag": f"--{name}"},
                 remedy=f"use one of {', '.join(values)}",
             )  # fmt: skip
+    if "precision_mode" in found and "precision_mode_v2" in found:
+        raise UsageError(
+            "--precision_mode and --precision_mode_v2 exclude each other", code="E10056",
+            where={"flag": "--precision_mode_v2"}, remedy="give one of them",
+        )  # fmt: skip
     if found["output"].endswith("/"):
         raise UsageError(
             "--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name"
         )
     return found
+
+
+def precision_mode_of(name: str) -> str:
+    """The mode of that name in `--precision_mode` or `--precision_mode_v2`; UsageError lists the names."""
+    if name not in POLICIES and name not in VERSION_2:
+        raise UsageError(
+            f"--precision_mode={name} is not available", where={"flag": "--precision_mode"},
+            remedy=f"use one of {', '.join(POLICIES)}; or of version 2: {', '.join(VERSION_2)}",
+        )  # fmt: skip
+    return VERSION_2.get(name, name)
 
 
 def parse_input_shape(text: str) -> dict[str, list[int]]:

@@ -20,7 +20,7 @@ from graph_opt.ir import Graph, Origin, Value, ops
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import content_of
-from tensor_types.dtypes import BOOL, F32, I64, STR, DType, from_numpy
+from tensor_types.dtypes import BOOL, F32, HANDLE, I64, STR, DType, from_numpy
 from tensor_types.errors import InvalidModel
 
 Type = tuple[DType, Shape]
@@ -217,6 +217,8 @@ def _taken_branch(condition: Value | None) -> str | None:
 
 def _declared_dtype(proto: onnx.ValueInfoProto | None) -> DType:
     """What the file says of an output: kept only where no rule knows better."""
+    if proto is not None and proto.type.WhichOneof("value") in ("sequence_type", "optional_type", "map_type"):
+        return HANDLE
     if proto is None or not proto.type.tensor_type.elem_type:
         return F32
     return element_type(proto.type.tensor_type.elem_type, proto.name)

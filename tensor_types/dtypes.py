@@ -66,6 +66,8 @@ _TABLE = [
     DType("i4", 4, "int", 22, 29),
     DType("f4e2m1", 4, "float", 23, -1),
     DType("f8e8m0", 8, "float", 24, 37),
+    DType("u2", 2, "uint", 25, -1),
+    DType("i2", 2, "int", 26, -1),
     DType("handle", 64, "handle", -1, -1),
 ]
 
@@ -79,7 +81,7 @@ _NUMPY: dict[str, np.dtype] = {
     "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2), "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
     "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu), "u4": np.dtype(ml_dtypes.uint4), "i4": np.dtype(ml_dtypes.int4),
-    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
+    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn), "u2": np.dtype(ml_dtypes.uint2), "i2": np.dtype(ml_dtypes.int2),
 }  # fmt: skip
 
 DTYPES: dict[str, DType] = {t.name: t for t in _TABLE}

@@ -49,6 +49,14 @@ def _attention(inputs: Inputs, attrs: Attrs, n_outputs: int) -> tuple[Array, ...
             widths = [(0, 0)] * (mask.ndim - 1) + [(0, total - mask.shape[-1])]
             mask = np.pad(mask.astype(np.float64) if mask.dtype != np.bool_ else mask, widths, constant_values=fill)
         bias = bias + (np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else wide(mask))
+    left, right = attrs.get("left_window_size", -1), attrs.get("right_window_size", -1)
+    if left >= 0 or right >= 0:
+        # Positions of the queries in the whole sequence: behind the cache, whoever keeps it.
+        start = np.asarray(valid).astype(np.int64).reshape(-1, 1, 1, 1) - length if valid is not None else 0
+        rows = np.arange(length)[:, None] + (before if past_k is not None else start)
+        columns = np.arange(total)
+        far = (columns < rows - left) & (left >= 0) | (columns > rows + right) & (right >= 0)
+        bias = bias + np.where(far, -np.inf, 0.0)
     if valid is not None:
         ends = np.asarray(valid).reshape(-1, 1, 1, 1)
         bias = bias + np.where(np.arange(total) < ends, 0.0, -np.inf)
@@ -61,7 +69,7 @@ def _attention(inputs: Inputs, attrs: Attrs, n_outputs: int) -> tuple[Array, ...
     result = weights @ values
     if flat:
         result = result.transpose(0, 2, 1, 3).reshape(result.shape[0], length, -1)
-    shown = [raw, biased, capped, weights][mode]
+    shown = [raw, capped, biased, weights][mode]
     return result.astype(kind), *(p.astype(kind) for p in present), np.asarray(shown).astype(kind)
 
 

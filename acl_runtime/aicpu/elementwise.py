@@ -238,8 +238,23 @@ def _if_merge(inputs: Inputs, attrs: Attrs, _: int) -> Any:
     return inputs[1] if bool(np.asarray(inputs[0]).reshape(-1)[0]) else inputs[2]
 
 
-def cast(array: Array, target: np.dtype, saturate: bool = True) -> Array:
-    """ONNX Cast: floats to integers truncate and saturate like the native kernels, strings are read and written."""
+_PACKED_INTEGERS = {np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2)}
+
+
+def _power_of_two(x: Array, saturate: bool, mode: str) -> Array:
+    """f8e8m0 of the magnitude of floats; `mode` says where numbers between two powers of two go."""
+    fraction, exponent = np.frexp(np.abs(x).astype(np.float64))
+    up = fraction > 0.5 if mode == "up" else fraction >= 0.75 if mode == "nearest" else np.zeros(x.shape, np.bool_)
+    number = np.where(x == 0, 0, np.where(np.isinf(x), 255, exponent - 1 + up + 127))
+    number = np.clip(number, 0, 254) if saturate else np.where((number < 0) | (number > 254), 255, number)
+    return np.where(np.isnan(x), 255, number).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
+
+
+def cast(array: Array, target: np.dtype, saturate: bool = True, round_mode: str = "up") -> Array:
+    """ONNX Cast: floats to integers truncate and saturate like the native kernels, strings are read and written.
+
+    Integers of fewer than 8 bits keep the lowest bits of the number. `round_mode` is of use for f8e8m0 alone.
+    """
     array = np.asarray(array)
     if target == np.dtype(object):
         return np.array([_float_text(v) for v in array.reshape(-1).tolist()], object).reshape(array.shape)
@@ -248,8 +263,14 @@ def cast(array: Array, target: np.dtype, saturate: bool = True) -> Array:
         wide = [float(w) for w in words] if target.kind not in "iu" else [int(float(w)) for w in words]
         return np.array(wide).reshape(array.shape).astype(target)
     source = widened(array)
-    small_integer = target.kind in "iu" or target in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4))
-    if is_float(array) and small_integer:
+    if target == np.dtype(ml_dtypes.float8_e8m0fnu) and is_float(array):
+        return _power_of_two(np.asarray(source), saturate, round_mode)
+    if target in _PACKED_INTEGERS:
+        finite = np.nan_to_num(source.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        bound: Any = ml_dtypes.iinfo(target)  # type: ignore[no-untyped-call]
+        low_bits = (np.trunc(finite) - bound.min) % (1 << bound.bits) + bound.min
+        return np.asarray(low_bits).astype(np.int64).astype(target)
+    if is_float(array) and target.kind in "iu":
         info: Any = ml_dtypes.iinfo(target)  # type: ignore[no-untyped-call]
         low, high = float(info.min), float(info.max)
         whole = np.trunc(np.nan_to_num(source.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
@@ -277,14 +298,16 @@ def _float_text(value: object) -> str:
 
 @implementation("Cast")
 def _cast(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    return cast(inputs[0], from_onnx(int(attrs["to"])).numpy, bool(attrs.get("saturate", 1)))
+    target = from_onnx(int(attrs["to"])).numpy
+    return cast(inputs[0], target, bool(attrs.get("saturate", 1)), attrs.get("round_mode", "up"))
 
 
 @implementation("CastLike")
 def _cast_like(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    return cast(inputs[0], np.asarray(inputs[1]).dtype, bool(attrs.get("saturate", 1)))
+    target = np.asarray(inputs[1]).dtype
+    return cast(inputs[0], target, bool(attrs.get("saturate", 1)), attrs.get("round_mode", "up"))
 
 
 @implementation("BitCast")
 def _bit_cast(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    return np.ascontiguousarray(inputs[0]).view(from_onnx(int(attrs["to"])).numpy)
+    return np.asarray(inputs[0], order="C").view(from_onnx(int(attrs["to"])).numpy)

@@ -10,6 +10,7 @@ import numpy as np
 
 from acl_runtime.aicpu.elementwise import is_float, widened
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
+from tensor_types.dtypes import dtype
 
 
 def matmul(a: Any, b: Any) -> Array:
@@ -20,9 +21,14 @@ def matmul(a: Any, b: Any) -> Array:
     return np.asarray(np.matmul(a, b))
 
 
+def _result_dtype(x: Array, attrs: Attrs) -> np.dtype:
+    """The dtype of a product: its operands', or its accumulator's where `result_dtype` asks for it."""
+    return dtype(attrs["result_dtype"]).numpy if attrs.get("result_dtype") else np.dtype(x.dtype)
+
+
 @implementation("MatMul")
 def _matmul(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    return matmul(*inputs[:2]).astype(np.asarray(inputs[0]).dtype)
+    return matmul(*inputs[:2]).astype(_result_dtype(np.asarray(inputs[0]), attrs))
 
 
 @implementation("Gemm")
@@ -105,7 +111,7 @@ def _conv(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     result = convolve(widened(x), widened(w), attrs)
     if bias is not None:
         result = result + widened(np.asarray(bias)).reshape(-1, *[1] * (x.ndim - 2))
-    return result.astype(x.dtype)
+    return result.astype(_result_dtype(x, attrs))
 
 
 @implementation("ConvTranspose")
@@ -122,9 +128,10 @@ def _conv_transpose(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     wanted = attrs.get("output_shape")
     mode = attrs.get("auto_pad", "NOTSET")
     if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+        wanted = [min(n * s, f) for n, s, f in zip(x.shape[2:], strides, full, strict=True)]
     if wanted is not None:
-        totals = [max(f - o, 0) for f, o in zip(full, wanted[-rank:], strict=True)]
+        # A shape beyond the full one is filled with zeros.
+        totals = [f - o for f, o in zip(full, wanted[-rank:], strict=True)]
         upper = mode == "SAME_UPPER"
         begin = [t // 2 if upper else t - t // 2 for t in totals]
         pads = begin + [t - b for t, b in zip(totals, begin, strict=True)]
@@ -140,11 +147,13 @@ def _conv_transpose(inputs: Inputs, attrs: Attrs, _: int) -> Array:
                 for p, d, m, s in zip(position, dilations, x.shape[2:], strides, strict=True)
             )
             result[(slice(None), slice(g * made, (g + 1) * made), *place)] += piece
-    cut = tuple(slice(pads[i], full[i] - pads[i + rank]) for i in range(rank))
+    grown = [(max(-pads[i], 0), max(-pads[i + rank], 0)) for i in range(rank)]
+    result = np.pad(result, [(0, 0), (0, 0), *grown])
+    cut = tuple(slice(max(pads[i], 0), result.shape[2 + i] - max(pads[i + rank], 0)) for i in range(rank))
     result = result[(slice(None), slice(None), *cut)]
     if bias is not None:
         result = result + widened(np.asarray(bias)).reshape(-1, *[1] * rank)
-    return result.astype(x.dtype)
+    return result.astype(_result_dtype(x, attrs))
 
 
 def _pooling(x: Array, attrs: Attrs) -> tuple[Array, Array, list[int]]:

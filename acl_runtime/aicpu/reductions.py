@@ -184,12 +184,19 @@ def _rms_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 
 
 @implementation("BatchNormalization")
-def _batch_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+def _batch_normalization(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
+    x = wide(array)
     scale, bias, mean, variance = (_per_channel(p, array.ndim) for p in inputs[1:5])
-    return np.asarray(
-        (wide(array) - mean) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) * scale + bias
-    ).astype(array.dtype)  # fmt: skip
+    running = [mean, variance]
+    if attrs.get("training_mode", 0):
+        momentum, axes = attrs.get("momentum", 0.9), (0, *range(2, array.ndim))
+        found = [_per_channel(moment(x, axis=axes), array.ndim) for moment in (np.mean, np.var)]
+        running = [old * momentum + new * (1 - momentum) for old, new in zip(running, found, strict=True)]
+        mean, variance = found
+    result = (x - mean) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) * scale + bias
+    kept = (r.reshape(-1).astype(np.asarray(p).dtype) for r, p in zip(running, inputs[3:5], strict=True))
+    return result.astype(array.dtype), *kept
 
 
 @implementation("InstanceNormalization")

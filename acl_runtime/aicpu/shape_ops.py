@@ -303,7 +303,9 @@ def _depth_to_space(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 def _space_to_depth(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     array, b = np.asarray(inputs[0]), attrs["blocksize"]
     n, c, h, w = array.shape
-    return array.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)
+    parts = array.reshape(n, c, h // b, b, w // b, b)
+    order = (0, 3, 5, 1, 2, 4) if attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return parts.transpose(order).reshape(n, c * b * b, h // b, w // b)
 
 
 @implementation("Unique")

@@ -21,6 +21,9 @@ def _dft(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     axis = axis % array.ndim
     signal = array[..., 0].astype(np.float64) + (1j * array[..., 1] if array.shape[-1] == 2 else 0)
     count = signal.shape[axis] if length is None else _scalar(length)
+    if attrs.get("inverse", 0) and attrs.get("onesided", 0):
+        count = 2 * (signal.shape[axis] - 1) if length is None else count
+        return np.fft.irfft(signal, count, axis)[..., None].astype(array.dtype)
     result = np.fft.ifft(signal, count, axis) if attrs.get("inverse", 0) else np.fft.fft(signal, count, axis)
     if attrs.get("onesided", 0):
         result = np.take(result, np.arange(count // 2 + 1), axis)

@@ -31,10 +31,6 @@ class Stream:
         self._closed = False
         _open.add(self)
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     def submit(self, task: Callable[[], None], marker: bool = False) -> None:
         """Queues a task. STREAM_CONTEXT if the stream is closed."""
         with self._condition:

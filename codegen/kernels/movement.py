@@ -160,8 +160,9 @@ def _blocks_of(m: Move, to_space: bool) -> None:
         writes = [Walk(e, k) for k, e in enumerate(extents)]
     else:
         _, _, oh, ow = shape_of(y)
-        extents = [n, b, b, c, oh, ow]
-        reads = [Walk(extents[k], k) for k in (0, 3, 4, 1, 5, 2)]
+        extents = [n, c, b, b, oh, ow] if crd else [n, b, b, c, oh, ow]
+        loops = [0, 1, 4, 2, 5, 3] if crd else [0, 3, 4, 1, 5, 2]
+        reads = [Walk(extents[k], k) for k in loops]
         writes = [Walk(e, k) for k, e in enumerate(extents)]
     m.copy(x, y, extents, reads, writes)
 

@@ -58,17 +58,18 @@ class KernelTask(ProgramBuilder):
 
     def operand(
         self, value: Value, role: str = "in", shape: Sequence[Dim] | None = None, *, packing: Format = PLAIN,
-        permute: tuple[int, ...] | None = None, reshape: tuple[int, ...] | None = None,
+        permute: tuple[int, ...] | None = None, reshape: tuple[int, ...] | None = None, dtype: DType | None = None,
     ) -> Buffer:  # fmt: skip
         """The parameter of a value; `shape` are program dims of as many elements (None: its physical shape).
 
-        A constant may ask for another form, see `TaskOperand`. The same request gives the same parameter.
+        A constant may ask for another form, see `TaskOperand`. The same request gives the same parameter. With `dtype`
+        the same bytes are seen as elements of that dtype, and `shape` counts those.
         """
         dims = tuple(shape) if shape is not None else self.extents(physical(value))
-        key = (value.name, dims, packing, permute, reshape)
+        key = (value.name, dims, packing, permute, reshape, dtype)
         if key not in self._known:
             self._operands.append(TaskOperand(value.name, role, packing, 0, permute, reshape))
-            self._known[key] = self.param(f"p{len(self._operands) - 1}", value.dtype, dims, role)
+            self._known[key] = self.param(f"p{len(self._operands) - 1}", dtype or value.dtype, dims, role)
         return self._known[key]
 
     def tile_shape(self, name: str) -> tuple[int, ...]:

@@ -52,6 +52,14 @@ def _type_by_name(node: PendingNode) -> None:
         node.attrs["to"] = onnx.TensorProto.DataType.Value(to.upper())
 
 
+@form("CastLike")
+def _cast_to_dtype(node: PendingNode) -> None:
+    """Only the dtype of the second operand matters: its shape need not even broadcast to the first one's."""
+    target = node.value(1).dtype
+    if target.onnx > 0:
+        node.become("Cast", [node.value(0)], {**node.attrs, "to": target.onnx})
+
+
 @form("Dropout")
 def _dropout_does_nothing(node: PendingNode) -> None:
     """Inference: the data passes, the mask is all true. Training that is asked for, or may be, is kept."""

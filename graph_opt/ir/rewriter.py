@@ -174,6 +174,10 @@ class Rewriter:
         for value in values:
             self._move_origins(value, holder, "interior")
 
+    def weaken(self, value: Value, relation: str) -> None:
+        """A value that was changed in place holds its source tensors only by `relation` from now on."""
+        self._move_origins(value, value, relation)
+
     def _forget(self, value: Value) -> None:
         """A value goes away: what it held is dead, or still known to be folded."""
         for source in list(self._holders.get(value.name, ())):

@@ -8,7 +8,6 @@ the narrow dtype. Graph inputs and outputs keep theirs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +15,9 @@ import numpy as np
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.infer import infer_node
-from graph_opt.ir.rewriter import Rewriter, combine
-from graph_opt.precision.decisions import narrow_nodes, stays_wide, wide_nodes
-from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES, UNTOUCHED_INPUTS, Policy
+from graph_opt.ir.rewriter import Rewriter
+from graph_opt.precision.decisions import inside_kernels, narrow_nodes, narrowable_inputs
+from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES
 from tensor_types.dtypes import F16, F32, DType
 
 
@@ -26,8 +25,8 @@ from tensor_types.dtypes import F16, F32, DType
 class ChoosePrecision:
     """See the module. `mode` is one of `lists.POLICIES` (KeyError otherwise); `traits` tell which dtypes kernels take.
 
-    `report` counts operators: those with f32 data, those of them that run in `narrow`, and those that ATC's default
-    mode would run in f16.
+    `report` counts operators with floating-point results: by the name of the dtype that they compute in, and under the
+    name of ATC's default mode those that it would run in f16.
     """
 
     traits: tuple[FamilyTraits, ...]
@@ -39,11 +38,13 @@ class ChoosePrecision:
         policy = POLICIES[self.mode]
         chosen = narrow_nodes(graph, policy, self.traits)
         self.report.clear()
-        self.report["f32"] = sum(any(v.dtype == F32 for v in n.outputs) for n in graph.nodes)
-        self.report["narrow"] = len(chosen)
+        self.report.update(Counter(n.output.dtype.name for n in graph.nodes if n.output.dtype.is_float))
+        if policy.narrow is not None and chosen:
+            self.report[F32.name] -= len(chosen)
+            self.report[policy.narrow.name] = self.report.get(policy.narrow.name, 0) + len(chosen)
         self.report[ATC_DEFAULT] = len(narrow_nodes(graph, POLICIES[ATC_DEFAULT], self.traits))
-        if chosen:
-            _Retyping(graph, policy, chosen).run()
+        if policy.narrow is not None and chosen:
+            _Retyping(graph, policy.narrow, chosen).run()
         return bool(chosen)
 
 
@@ -57,72 +58,54 @@ def narrowed_constant(data: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 class _Retyping:
-    def __init__(self, graph: Graph, policy: Policy, chosen: set[Node]) -> None:
-        assert policy.narrow is not None
-        self.graph, self.dtype = graph, policy.narrow
-        self.chosen = chosen
-        self.wide = wide_nodes(graph, chosen)
-        self.inner = {
-            v for n in graph.nodes for v in n.outputs if stays_wide(v, graph, chosen, self.wide)
-        }  # fmt: skip
+    def __init__(self, graph: Graph, dtype: DType, chosen: set[Node]) -> None:
+        self.graph, self.dtype, self.chosen = graph, dtype, chosen
+        self.inside = inside_kernels(graph, chosen)
         self.rewriter = Rewriter(graph)
         self.narrow_of: dict[Value, Value] = {}
         self.f32_of: dict[Value, Value] = {}
-        self.held: dict[str, list[str]] = {}
-        for source, origin in graph.origins.items():
-            if origin.value is not None:
-                self.held.setdefault(origin.value, []).append(source)
+        self.rounded: set[Value] = set()
+        """Values that stand for one that was f32."""
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
-            if node not in self.chosen or node in self.wide:
-                self._take(node, ())
-            elif node.op in ACCUMULATES:
-                self._take(node, self._data_inputs(node))
-                node.attrs["result_dtype"] = F32.name
-            else:
-                self._take(node, self._data_inputs(node))
-                self._retype(node)
-                continue
-            if node in self.chosen:
-                for value in node.outputs:
-                    self._store_narrow(node, value)
-        for value, narrow in self.narrow_of.items():
-            if value.is_constant and not value.uses:
-                self.rewriter.replace(value, narrow, "cast")
-        self.rewriter.erase_dead()
-
-    def _data_inputs(self, node: Node) -> Sequence[int]:
-        """Indices of the inputs that are to be narrow."""
-        untouched = UNTOUCHED_INPUTS.get(node.op, ())
-        wanted = (F32, self.dtype)
-        return [i for i, v in enumerate(node.inputs) if v is not None and v.dtype in wanted and i not in untouched]
-
-    def _take(self, node: Node, narrow: Sequence[int]) -> None:
-        """Gives the node narrow operands at these indices, and the original dtype at all others."""
-        for index, value in enumerate(node.inputs):
-            if value is not None:
-                wanted = self._narrow(value, node) if index in narrow else self.f32_of.get(value) or self._f32(value, node)
+            computes_narrow = node in self.chosen and node not in self.inside.nodes
+            narrow = narrowable_inputs(node) if computes_narrow else []
+            narrow += [i for i, v in enumerate(node.inputs) if computes_narrow and v in self.rounded]
+            for index, value in enumerate(node.inputs):
+                wanted = value if value is None else self._narrow(value, node) if index in narrow else self._f32(value, node)
                 if wanted is not value:
                     node.set_input(index, wanted)
+            if computes_narrow and node.op not in ACCUMULATES:
+                self._retype(node)
+            elif node in self.chosen:
+                if node.op in ACCUMULATES:
+                    node.attrs["result_dtype"] = F32.name
+                self._round_result(node)
+        for value, narrow_value in self.narrow_of.items():
+            if value.is_constant and not value.uses:
+                self.rewriter.replace(value, narrow_value, "cast")
+        self.rewriter.erase_dead()
 
     def _narrow(self, value: Value, before: Node) -> Value:
-        if value.dtype == self.dtype:
+        """The value in the narrow dtype, for `before`."""
+        if value in self.rounded:
             return value
         if value not in self.narrow_of:
             if value.data is not None:
                 data = narrowed_constant(value.data, self.dtype)
-                made = self.rewriter.constant(data, f"{value.name}/{self.dtype}", self.dtype)
+                self.narrow_of[value] = self.rewriter.constant(data, f"{value.name}/{self.dtype}", self.dtype)
             else:
-                made = self._cast(value, self.dtype, before)
-            self.narrow_of[value] = made
+                self.narrow_of[value] = self._cast(value, self.dtype, before)
         return self.narrow_of[value]
 
     def _f32(self, value: Value, before: Node) -> Value:
-        """The value in the dtype that it had: itself unless this pass has changed it."""
-        if value not in self.f32_of and value in self.narrow_of.values() and value.dtype == self.dtype:
+        """The value in the dtype that it had, for `before`."""
+        if value not in self.rounded:
+            return value
+        if value not in self.f32_of:
             self.f32_of[value] = self._cast(value, F32, before)
-        return self.f32_of.get(value, value)
+        return self.f32_of[value]
 
     def _cast(self, value: Value, dtype: DType, before: Node | None) -> Value:
         """A Cast that runs whenever its operand is made."""
@@ -131,35 +114,37 @@ class _Retyping:
         name = f"{value.name}/{dtype}"
         return self.rewriter.insert("Cast", [value], attrs, before=before, outputs=[name], name=name).output
 
-    def _store_narrow(self, node: Node, value: Value) -> None:
-        """Puts the rounding of an f32 result that narrow nodes read from memory right behind it."""
-        readers = [(n, i) for n, i in value.uses if n in self.chosen]
-        if value in self.inner or not readers:
-            return
-        at = self.graph.nodes.index(node) + 1
-        narrow = self._cast(value, self.dtype, self.graph.nodes[at] if at < len(self.graph.nodes) else None)
-        self.narrow_of[value] = narrow
-        if self.graph.is_output(value):
-            self.rewriter.redirect(readers, narrow)
-        else:
-            self.rewriter.replace(value, narrow, "cast")
-            self._swap_names(value, narrow)
+    def _after(self, node: Node) -> Node | None:
+        return next(iter(self.graph.nodes[self.graph.nodes.index(node) + 1 :]), None)
 
-    def _swap_names(self, f32: Value, narrow: Value) -> None:
-        """What is written to memory has the source tensor's name."""
-        name = f32.name
-        self.rewriter.rename(f32, self.graph.fresh_name(f"{name}/{F32}"))
+    def _round_result(self, node: Node) -> None:
+        """Puts the rounding of an f32 result that narrow nodes read from memory right behind it."""
+        value = node.output
+        readers = [(n, i) for n, i in value.uses if n in self.chosen]
+        if value in self.inside.values or not readers:
+            return
+        narrow = self._cast(value, self.dtype, self._after(node))
+        if self.graph.is_output(value):
+            self.narrow_of[value] = narrow
+            return
+        self.rewriter.replace(value, narrow, "cast")
+        name = value.name
+        self.rewriter.rename(value, self.graph.fresh_name(f"{name}/{F32}"))
         self.rewriter.rename(narrow, name)
+        self.rounded.add(narrow)
 
     def _retype(self, node: Node) -> None:
         """Lets the results follow the narrow operands; outputs of the graph become f32 Casts of them."""
         for value in node.outputs:
             if self.graph.is_output(value):
-                at = self.graph.nodes.index(node) + 1
-                after = self.graph.nodes[at] if at < len(self.graph.nodes) else None
-                public = self._cast(value, F32, after)
+                public = self._cast(value, F32, self._after(node))
                 self.rewriter.replace(value, public)
                 self.f32_of[value], self.narrow_of[public] = public, value
+        for body in node.subgraphs.values():
+            for outer, inner in zip(node.inputs, body.inputs, strict=True):
+                inner.data = None if outer is None else outer.data
         infer_node(self.graph, node)
         for value in node.outputs:
-            self.narrow_results.add(value)
+            if value.dtype == self.dtype:
+                self.rounded.add(value)
+                self.rewriter.weaken(value, "cast")

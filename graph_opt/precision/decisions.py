@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value, ops
@@ -27,27 +28,43 @@ def narrow_nodes(graph: Graph, policy: Policy, traits: Sequence[FamilyTraits]) -
     able = _able_operators(policy.narrow.name, traits) - policy.black
     chosen: set[Node] = set()
     for node in graph.nodes:
-        if node in kept or node.op not in able or not _computes_f32(node):
+        if node in kept or operator(node) not in able or not _computes_f32(node):
             continue
-        if node.op in WHITE or policy.gray == "narrow":
+        if operator(node) in WHITE or policy.gray == "narrow":
             chosen.add(node)
         elif policy.gray == "follow":
-            operands = list(data_operands(node))
+            operands = data_operands(node)
             if operands and all(v.producer in chosen for v in operands):
                 chosen.add(node)
     for node in reversed(graph.nodes):
         read = any(user in chosen for v in node.outputs for user, _ in v.uses)
-        if node in chosen and node.op not in WHITE and policy.gray == "follow" and not read:
+        if node in chosen and operator(node) not in WHITE and policy.gray == "follow" and not read:
             chosen.discard(node)
     return chosen
 
 
-def data_operands(node: Node) -> Iterator[Value]:
-    """The f32 operands that the run computes and whose dtype goes with the node's."""
-    untouched = UNTOUCHED_INPUTS.get(node.op, ())
-    for index, value in enumerate(node.inputs):
-        if value is not None and value.dtype == F32 and not value.is_constant and index not in untouched:
-            yield value
+def operator(node: Node) -> str:
+    """The operator that decides: of an attention with the transposes around it, Attention."""
+    if node.op == "Fused":
+        return next((n.op for n in node.subgraphs["body"].nodes if n.op in WHITE), node.op)
+    return node.op
+
+
+def narrowable_inputs(node: Node) -> list[int]:
+    """Indices of the f32 inputs whose dtype goes with the node's."""
+    if node.op == "Fused":
+        body = node.subgraphs["body"]
+        kept = {id(n.input(i)) for n in body.nodes for i in UNTOUCHED_INPUTS.get(n.op, ())}
+        untouched = [i for i, v in enumerate(body.inputs) if id(v) in kept]
+    else:
+        untouched = list(UNTOUCHED_INPUTS.get(node.op, ()))
+    return [i for i, v in enumerate(node.inputs) if v is not None and v.dtype == F32 and i not in untouched]
+
+
+def data_operands(node: Node) -> list[Value]:
+    """The values behind `narrowable_inputs` that are not constants."""
+    values = [node.inputs[i] for i in narrowable_inputs(node)]
+    return [v for v in values if v is not None and not v.is_constant]
 
 
 def is_elementwise(node: Node) -> bool:
@@ -55,25 +72,39 @@ def is_elementwise(node: Node) -> bool:
     return declared is not None and declared.kind == "elementwise"
 
 
-def stays_wide(value: Value, graph: Graph, narrow: set[Node], wide: set[Node]) -> bool:
-    """True if a result never reaches memory: an accumulator, or what is computed from it, for element-wise readers."""
-    producer = value.producer
-    if producer is None or graph.is_output(value) or not value.uses:
-        return False
-    if producer not in wide and not (producer in narrow and producer.op in ACCUMULATES):
-        return False
-    return all(u in narrow and is_elementwise(u) and u.output.shape == value.shape for u, _ in value.uses)
+@dataclass(frozen=True)
+class Inside:
+    """What stays inside the kernel of a narrow product, in f32: element-wise nodes and values."""
+
+    nodes: set[Node]
+    values: set[Value]
 
 
-def wide_nodes(graph: Graph, narrow: set[Node]) -> set[Node]:
-    """Narrow element-wise nodes inside a kernel: they compute in f32, and what the kernel writes is rounded once."""
-    wide: set[Node] = set()
+def inside_kernels(graph: Graph, narrow: set[Node]) -> Inside:
+    """An accumulator is inside if only narrow element-wise nodes of its shape read it.
+
+    Such a node computes in f32 if all its operands are inside the same kernel; then its own result can be inside.
+    """
+    anchor: dict[Value, Node] = {}
+    nodes: set[Node] = set()
     for node in graph.nodes:
-        if node in narrow and is_elementwise(node):
-            operands = list(data_operands(node))
-            if operands and all(stays_wide(v, graph, narrow, wide) for v in operands):
-                wide.add(node)
-    return wide
+        if node not in narrow:
+            continue
+        if node.op in ACCUMULATES:
+            home: Node | None = node
+        elif is_elementwise(node):
+            homes = {anchor.get(v) for v in data_operands(node)}
+            home = homes.pop() if len(homes) == 1 else None
+            if home is not None:
+                nodes.add(node)
+        else:
+            home = None
+        result = node.output
+        if home is None or graph.is_output(result) or not result.uses:
+            continue
+        if all(u in narrow and is_elementwise(u) and u.output.shape == result.shape for u, _ in result.uses):
+            anchor[result] = home
+    return Inside(nodes, set(anchor))
 
 
 def _able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[str]:
@@ -96,20 +127,20 @@ def _feeding_choices(graph: Graph) -> set[Node]:
         takes_f32 = any(v is not None and v.dtype == F32 for v in node.inputs)
         gives_integers = any(v.dtype.is_integer for v in node.outputs)
         if takes_f32 and (node.op in CHOOSES or gives_integers and node.op not in ("Shape", "Size")):
-            pending.extend(_producers([node]))
+            pending.extend(_producers(node))
     found: set[Node] = set()
     while pending:
         node = pending.pop()
         if node in found or node.op in RENORMALISES:
             continue
         found.add(node)
-        if node.op not in WHITE:
-            pending.extend(_producers([node]))
+        if operator(node) not in WHITE:
+            pending.extend(_producers(node))
     return found
 
 
-def _producers(nodes: Iterable[Node]) -> list[Node]:
-    return [v.producer for n in nodes for v in n.inputs if v is not None and v.producer is not None and v.dtype == F32]
+def _producers(node: Node) -> list[Node]:
+    return [v.producer for v in node.inputs if v is not None and v.producer is not None and v.dtype == F32]
 
 
 def _captured_producers(graph: Graph) -> set[Node]:

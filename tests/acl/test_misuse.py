@@ -162,13 +162,13 @@ MISUSE: dict[str, tuple[Callable[[Case], object], object]] = {
     "input in host memory": (lambda c: c.run_with_input(c.plain, 48), 145000),
     "input in freed memory": (lambda c: c.run_with_input(c.freed, 48), 145000),
     "input nowhere": (lambda c: c.run_with_input(WILD, 48), 145000),
-    "input longer than its block": (lambda c: c.run_with_input(c.block + 100, 48), 145000),
+    "input longer than its block": (lambda c: c.run_with_input(c.block + 160, 48), 145000),
     "input longer than needed": (lambda c: c.run_with_input(c.block, 100), 0),
     "input not aligned": (lambda c: c.run_with_input(c.block + 1, 48), 107008),
     "output too small": (lambda c: c.run_with_output(c.block, 47), 145000),
     "output in host memory": (lambda c: c.run_with_output(c.plain, 48), 145000),
     "output in freed memory": (lambda c: c.run_with_output(c.freed, 48), 145000),
-    "output longer than its block": (lambda c: c.run_with_output(c.block + 100, 48), 145000),
+    "output longer than its block": (lambda c: c.run_with_output(c.block + 160, 48), 145000),
     # wrappers
     "destroy a buffer twice": (
         lambda c: (lambda b: (acl.destroy_data_buffer(b), acl.destroy_data_buffer(b)))(acl.create_data_buffer(0, 0)),

@@ -9,6 +9,7 @@ from graph_opt.ir.ops.pooling import WINDOW, window_shape
 from graph_opt.ir.ops.registry import FLOAT, INT, INTS, STRING, Inference, Rule, Shape, declare, same
 from tensor_types.dims import Dim, floordiv
 from tensor_types.dtypes import I32, DType
+from tensor_types.dtypes import dtype as dtype_of
 
 
 def matmul_shape(ctx: Inference, a: Shape | None, b: Shape | None) -> Shape | None:
@@ -23,8 +24,14 @@ def matmul_shape(ctx: Inference, a: Shape | None, b: Shape | None) -> Shape | No
     return (*lead, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
 
 
+def _result_dtype(ctx: Inference, given: DType) -> DType:
+    """The dtype of a product: its operands', or its accumulator's where `result_dtype` asks for it."""
+    wanted = ctx.attr("result_dtype") if ctx.op is not None and "result_dtype" in ctx.op.attrs else None
+    return dtype_of(wanted) if wanted else given
+
+
 def _matmul(ctx: Inference) -> None:
-    ctx.set(0, ctx.dtype(), matmul_shape(ctx, ctx.shape(0), ctx.shape(1)))
+    ctx.set(0, _result_dtype(ctx, ctx.dtype()), matmul_shape(ctx, ctx.shape(0), ctx.shape(1)))
 
 
 def _matmul_integer(ctx: Inference) -> None:
@@ -60,7 +67,7 @@ def conv_like(x: int, w: int, dtype: DType | int) -> Rule:
     """Convolution of input `x` with weight `w`; `dtype` is the output's, or the input that has it."""
 
     def rule(ctx: Inference) -> None:
-        out_dtype = ctx.dtype(dtype) if isinstance(dtype, int) else dtype
+        out_dtype = _result_dtype(ctx, ctx.dtype(dtype) if isinstance(dtype, int) else dtype)
         shape, weight = ctx.shape(x), ctx.shape(w)
         if weight is None or shape is None:
             return ctx.set(0, out_dtype, _partial(ctx, shape, None if weight is None else weight[0], weight))
@@ -74,10 +81,10 @@ def conv_like(x: int, w: int, dtype: DType | int) -> Rule:
 
 
 def _conv_transpose(ctx: Inference) -> None:
-    shape, weight = ctx.shape(0), ctx.shape(1)
+    shape, weight, dtype = ctx.shape(0), ctx.shape(1), _result_dtype(ctx, ctx.dtype())
     if shape is None or weight is None:
         channels = None if weight is None else weight[1] * int(ctx.attr("group"))
-        return ctx.set(0, ctx.dtype(), _partial(ctx, shape, channels, weight))
+        return ctx.set(0, dtype, _partial(ctx, shape, channels, weight))
     rank = len(shape) - 2
     kernel = ctx.attr("kernel_shape") or weight[2:]
     strides, dilations = ctx.attr("strides") or (1,) * rank, ctx.attr("dilations") or (1,) * rank
@@ -93,7 +100,7 @@ def _conv_transpose(ctx: Inference) -> None:
             cut = 0 if auto_pad == "VALID" else int(pads[i]) + int(pads[rank + i])
             full = (shape[i + 2] - 1) * int(strides[i]) + int(extra[i]) + (kernel[i] - 1) * int(dilations[i]) + 1
             spatial.append(full - cut)
-    ctx.set(0, ctx.dtype(), (shape[0], weight[1] * int(ctx.attr("group")), *spatial))
+    ctx.set(0, dtype, (shape[0], weight[1] * int(ctx.attr("group")), *spatial))
 
 
 def _causal_conv(ctx: Inference) -> None:
@@ -174,17 +181,20 @@ def _einsum(ctx: Inference) -> None:
 
 
 _CONV = {**WINDOW, "group": 1}
-declare("MatMul", "A B", "cube", _matmul)
+declare("MatMul", "A B", "cube", _matmul, {"result_dtype": STRING})
 declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_integer)
 declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
-declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), _CONV)
+declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), {**_CONV, "result_dtype": STRING})
 declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), _CONV)
 declare(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
     conv_like(0, 3, 7), _CONV,
 )  # fmt: skip
-declare("ConvTranspose", "X W B?", "cube", _conv_transpose, {**_CONV, "output_padding": INTS, "output_shape": INTS})
+declare(
+    "ConvTranspose", "X W B?", "cube", _conv_transpose,
+    {**_CONV, "output_padding": INTS, "output_shape": INTS, "result_dtype": STRING},
+)  # fmt: skip
 declare(
     "DeformConv", "X W offset B? mask?", "cube", conv_like(0, 1, 0),
     {"dilations": INTS, "group": 1, "kernel_shape": INTS, "offset_group": 1, "pads": INTS, "strides": INTS},

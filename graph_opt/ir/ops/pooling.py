@@ -33,13 +33,14 @@ def window_shape(ctx: Inference, spatial: Sequence[Dim], kernel: Sequence[Dim], 
     rank = len(spatial)
     strides = ctx.attr("strides") or (1,) * rank
     dilations = ("dilations" in (ctx.op.attrs if ctx.op else ()) and ctx.attr("dilations")) or (1,) * rank
+    auto_pad = ("auto_pad" in (ctx.op.attrs if ctx.op else ()) and ctx.attr("auto_pad")) or "NOTSET"
     pads = ctx.attr("pads") or (0,) * (2 * rank)
     if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise ctx.error(f"kernel_shape, strides, dilations and pads do not all speak of {rank} spatial axes")
     return [
         window_extent(
             ctx, spatial[i], kernel[i], int(strides[i]), int(dilations[i]), (int(pads[i]), int(pads[rank + i])),
-            str(ctx.attr("auto_pad") or "NOTSET"), ceil_mode,
+            str(auto_pad), ceil_mode,
         )
         for i in range(rank)
     ]  # fmt: skip

@@ -1,0 +1,149 @@
+"""Convolutions on the cube of a chip: input blocks in L1, image-to-column extracts to L0A, sums over k in L0C.
+
+The input block of some output positions is loaded with its padding by chunks of channels. Each chunk goes through as
+many taps at a time as L0A holds; the other taps are loops around the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import prod
+
+from codegen.kernels.memory_paths import MemoryPaths
+from codegen.tile.ir import View, axis
+from tensor_types.dims import Dim
+from tensor_types.dtypes import DType
+
+_FRACTAL = 16
+"""The cube works on multiples of this along k."""
+
+Read = Callable[[Sequence[Dim], Dim, Sequence[Dim]], View]
+"""The input at (index per spatial axis, channel) with these extents; indices may lie outside."""
+Weights = Callable[[Sequence[Dim], Dim, Dim, Sequence[Dim]], View]
+"""The weight at (index per kernel axis, channel, column) with these extents."""
+
+
+@dataclass(frozen=True)
+class Slide:
+    """One spatial axis: output i of the block and tap t read input start + step*i + move*t, weight first + pace*t."""
+
+    start: Dim
+    step: int
+    taps: int
+    move: int
+    first: int = 0
+    pace: int = 1
+
+    @property
+    def lowest(self) -> int:
+        """The least distance of an input position from `start`."""
+        return min(0, self.move * (self.taps - 1))
+
+    def span(self, outputs: Dim) -> Dim:
+        """Input positions that a run of so many outputs covers."""
+        return (outputs - 1) * self.step + abs(self.move) * (self.taps - 1) + 1
+
+
+def position_block(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
+    """Output positions of a block, inner axes first."""
+    block: list[int] = []
+    for extent in reversed(extents):
+        block.append(max(1, min(extent, most) if isinstance(extent, int) else most))
+        most //= block[-1]
+    return tuple(reversed(block))
+
+
+class CubeConvolution:
+    """Products over blocks of one size: all of them share their tiles. `spans` and `taps` are the largest per axis."""
+
+    def __init__(
+        self, paths: MemoryPaths, dtype: DType, block: Sequence[int], panel: int, channels: int, spans: Sequence[int],
+        taps: Sequence[int],
+    ) -> None:  # fmt: skip
+        self._paths, self._channels = paths, channels
+        memories = paths.target.memories
+        room = min(memories[s].bytes for s in ("L0A", "L0B")) // (2 * dtype.bytes) // max(prod(block), panel)
+        least = min(channels, _FRACTAL)
+        self._outer = next(i for i in range(len(taps) + 1) if prod(taps[i:]) * least <= room or i == len(taps))
+        """Kernel axes before this one are loops."""
+        at_once = prod(taps[self._outer :])
+        fitting = max(1, room // at_once)
+        self._chunk = channels if channels <= fitting else max(1, fitting // _FRACTAL * _FRACTAL or fitting)
+        k = at_once * self._chunk
+        self._input = paths.tile(dtype, (*spans, self._chunk), "L1", 2)
+        self._l0a = paths.tile(dtype, (*block, k), "L0A", 2)
+        self._weight = paths.tile(dtype, (k, panel), "L1", 2)
+        self._l0b = paths.tile(dtype, (k, panel), "L0B", 2)
+        self._products = 0
+
+    def product(self, acc: View, slides: Sequence[Slide], read: Read, weights: Weights) -> None:
+        """acc[positions.., columns] = the sum over all taps and channels."""
+        whole, rest = divmod(self._channels, self._chunk)
+        self._products += 1
+        if whole == 1:
+            self._part(acc, slides, read, weights, 0, self._chunk, 0)
+        else:
+            with self._paths.builder.loop(f"k{self._products}", whole) as i:
+                self._part(acc, slides, read, weights, i * self._chunk, self._chunk, i)
+        if rest:
+            self._part(acc, slides, read, weights, whole * self._chunk, rest, None)
+
+    def _part(
+        self, acc: View, slides: Sequence[Slide], read: Read, weights: Weights, channel: Dim, count: int,
+        number: Dim | None,
+    ) -> None:  # fmt: skip
+        """Products over channels channel .. channel+count-1; part 0 starts the sum, None is never the first."""
+        b, rank = self._paths.builder, len(slides)
+        counts, columns = acc.shape[:-1], acc.shape[-1]
+        spans = (*(s.span(n) for s, n in zip(slides, counts, strict=True)), count)
+        origin = [s.start + s.lowest + axis(i) for i, s in enumerate(slides)]
+        b.load(self._input.window((0,) * (rank + 1), spans), read(origin, channel + axis(rank), spans), pad=0)
+        inner = [s.taps for s in slides[self._outer :]]
+        with ExitStack() as stack:
+            loops: list[Dim] = []
+            for i, s in enumerate(slides[: self._outer]):
+                name = f"t{self._products}_{i}" if count == self._chunk else f"r{self._products}_{i}"
+                loops.append(0 if s.taps == 1 else stack.enter_context(b.loop(name, s.taps)))
+            # The image-to-column view: axes of the positions, of the inner taps, of the channels.
+            taps = [*loops, *(axis(rank + j) for j in range(len(inner)))]
+            at = [axis(i) * s.step + t * s.move - s.lowest for i, (s, t) in enumerate(zip(slides, taps, strict=True))]
+            last = axis(rank + len(inner))
+            positions = [axis(i) for i in range(rank)]
+            columns_of = (*counts, *inner, count)
+            left = self._l0a.view(*positions, _flat(inner, count, rank), shape=columns_of)
+            b.extract(left, self._input.view(*at, last, shape=columns_of))
+            kernel = [*loops, *(axis(j) for j in range(len(inner)))]
+            kernel = [s.first + s.pace * t for s, t in zip(slides, kernel, strict=True)]
+            rows = (*inner, count, columns)
+            wanted = weights(kernel, channel + axis(len(inner)), axis(len(inner) + 1), rows)
+            b.load(self._weight.view(_flat(inner, count, 0), axis(len(inner) + 1), shape=rows), wanted)
+            k = prod(inner) * count
+            right = self._l0b.window((0, 0), (k, columns))
+            b.extract(right, self._weight.window((0, 0), (k, columns)))
+            operands = self._l0a.window((0,) * (rank + 1), (*counts, k)), right
+            self._multiply(acc, operands, None if number is None else [number, *loops], rank)
+
+    def _multiply(self, acc: View, operands: tuple[View, View], loops: Sequence[Dim] | None, rank: int) -> None:
+        b = self._paths.builder
+        if loops is None:
+            b.matmul_acc(acc, *operands, nm=rank, nk=1)
+            return
+        started: Dim = sum(loops, 0)
+        if started == 0:
+            b.matmul(acc, *operands, nm=rank, nk=1)
+            return
+        with b.when(started, "==", 0):
+            b.matmul(acc, *operands, nm=rank, nk=1)
+        with b.otherwise():
+            b.matmul_acc(acc, *operands, nm=rank, nk=1)
+
+
+def _flat(taps: Sequence[int], count: int, first: int) -> Dim:
+    """The position along k of axes first.. of the taps and the axis of channels behind them."""
+    place: Dim = 0
+    for i, size in enumerate(taps):
+        place = place * size + axis(first + i)
+    return place * count + axis(first + len(taps))
+
