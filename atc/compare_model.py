@@ -143,10 +143,9 @@ def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
         return worst
 
     def judged(row: Row) -> Row:
-        own = errors.get(row.source)
-        if row.verdict != "fail" or own is None or row.source not in golden.quantised:
+        if row.verdict != "fail" or row.found is None or row.found.mismatched or row.source not in golden.quantised:
             return row
-        if own > _GROWTH * nearest(row.source, set()):
+        if row.found.rel_l2 > _GROWTH * nearest(row.source, set()):
             return row
         return replace(row, verdict="warn", note="inherited from roundings before it")
 

@@ -16,6 +16,14 @@ from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import DEFAULT
+from graph_opt.quantisation import (
+    DequantizeLate,
+    DequantizeWeights,
+    ExpandIntegerConvolutions,
+    ExpandQLinear,
+    ExpandQuantisation,
+    FuseQdqMatmul,
+)
 from graph_opt.simplify import (
     AbsorbExpands,
     ComposeReshapes,
@@ -49,6 +57,12 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         *simplify,
         FlattenIf(),
         *simplify,
+        DequantizeLate(),
+        FuseQdqMatmul(),
+        ExpandQLinear(),
+        ExpandIntegerConvolutions(),
+        DequantizeWeights(evaluate),
+        ExpandQuantisation(),
         FuseConvBatchNorm(),
         FuseNorms(),
         FuseGelu(),

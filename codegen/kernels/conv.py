@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codegen.kernels.conv_core import (
     ConvShape,
@@ -11,28 +12,32 @@ from codegen.kernels.conv_core import (
     weight_packing,
     weight_shape,
 )
+from codegen.kernels.conv_cube import chip_panel, emit_conv_on_cube, emit_transposed_on_cube
 from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes, transposed_axes
 from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_panel
-from codegen.kernels.depthwise_core import DepthwiseShape, emit_depthwise
+from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, emit_depthwise
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_space import Space, body_of, order, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask, physical
 from codegen.targets.target import Target
-from codegen.tile.ir import Imm, View
+from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import BF16, F16, F32, F64, DType
 from tensor_types.formats import channels_last, panels
 
+_CHIP_POSITIONS = 64
+"""Output positions of a block on a chip."""
+_SCOPES = ("UB", "L1", "L0A", "L0B", "L0C")
+
 
 def lower_conv(node: Node, target: Target) -> list[Record]:
     """One task for a Fused node around a Conv or ConvTranspose; NotLowerable says why there is none."""
     body = body_of(node)
     anchor = body.nodes[0]
-    if target.explicit_memory:
-        raise NotLowerable("convolutions have no kernels with explicit memory")
     if anchor.op not in ("Conv", "ConvTranspose"):
         raise NotLowerable(f"{anchor.op} is no convolution")
     if refused := [n for n in body.nodes[1:] if not can_emit(n)]:
@@ -48,17 +53,28 @@ def lower_conv(node: Node, target: Target) -> list[Record]:
         raise NotLowerable("no static number of channels")
     if x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
         raise NotLowerable(f"a convolution of {x.dtype} with {w.dtype}")
-    return _Lowering(node, target, x, w, bias).run()
+    positions = _CHIP_POSITIONS
+    while True:
+        lowering = _Lowering(node, target, x, w, bias, positions)
+        records = lowering.run()
+        if not target.explicit_memory or all(lowering.task.bytes_in(s) <= target.memories[s].bytes for s in _SCOPES):
+            return records
+        positions //= 2
+        if not positions:
+            raise NotLowerable("no block of positions fits the memories of the chip")
 
 
 class _Lowering:
-    def __init__(self, node: Node, target: Target, x: Value, w: Value, bias: Value | None) -> None:
+    def __init__(
+        self, node: Node, target: Target, x: Value, w: Value, bias: Value | None, positions: int
+    ) -> None:  # fmt: skip
+        self.positions = positions
         self.node, self.target, self.x, self.w, self.bias = node, target, x, w, bias
         self.anchor = body_of(node).nodes[0]
         self.tail = body_of(node).nodes[1:]
         self.values = outer_values(node)
         self.outputs = outer_outputs(node)
-        self.task = KernelTask(node, "conv")
+        self._start()
         self.emitters = 0
         assert self.anchor.output.shape is not None
         self.shape: tuple[Dim, ...] = self.anchor.output.shape
@@ -68,6 +84,10 @@ class _Lowering:
             name: v for name, v in self.values.items()
             if name in used and immediate(v) is None and name != self.anchor.output.name
         }  # fmt: skip
+
+    def _start(self) -> None:
+        self.task = KernelTask(self.node, "conv")
+        self.paths = MemoryPaths(self.task, self.target)
 
     def run(self) -> list[Record]:
         if any(v.shape != self.shape or v.format != self.format for _, v in self.outputs):
@@ -84,8 +104,9 @@ class _Lowering:
         if axes is None:
             raise NotLowerable("SAME pads of a run-time size with a stride")
         last = channels_last(len(self.shape))
-        if groups == channels == features and groups > 1 and self.x.format == last and self.x.dtype in (F32, F64):
-            return self._depthwise(axes, channels)
+        if groups == channels == features and groups > 1:
+            if self.target.explicit_memory or (self.x.format == last and self.x.dtype in (F32, F64)):
+                return self._depthwise(axes, channels)
         conv = ConvShape(
             self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
             self.x.format != last,
@@ -116,7 +137,7 @@ class _Lowering:
         """A matrix product over all pixels, if every operand sees batch and pixels as at most two axes."""
         space = self._space(merge=True)
         if len(space.groups) > 3:
-            self.task = KernelTask(self.node, "conv")
+            self._start()
             return None
         extents = space.extents[:-1]
         batch: Dim = extents[0] if len(extents) == 2 else 1
@@ -125,18 +146,24 @@ class _Lowering:
         return self._emit(flat, space, pixelwise=True)
 
     def _emit(self, conv: ConvShape, space: Space, pixelwise: bool) -> list[Record]:
-        tiling = choose_tiling(conv, self.target.vector_bytes, self.target.registers, self.target.l2_bytes)
-        task, w = self.task, self.w
+        task, w, target = self.task, self.w, self.target
+        if target.explicit_memory:
+            # The cube's operand is made from any order of the input: the weight's channels always lie innermost.
+            form, panel = replace(conv, plain=False), chip_panel(conv.features)
+        else:
+            tiling = choose_tiling(conv, target.vector_bytes, target.registers, target.l2_bytes)
+            form, panel = conv, tiling.panel
         x = task.operand(self.x, shape=conv.input_shape())
-        permute, reshape, packing = weight_packing(conv, tiling.panel, w.rank)
-        weight = task.operand(
-            w, shape=weight_shape(conv, tiling.panel), permute=permute, reshape=reshape, packing=packing
-        )  # fmt: skip
+        permute, reshape, packing = weight_packing(form, panel, w.rank)
+        weight = task.operand(w, shape=weight_shape(form, panel), permute=permute, reshape=reshape, packing=packing)
 
         def finish(acc: View, index: tuple[Dim, ...]) -> None:
-            self._finish(space, acc, (*tiling.block, tiling.panel), index, pixelwise, self.bias)
+            self._finish(space, acc, task.tile_shape(acc.base), index, pixelwise, self.bias)
 
-        emit_conv(task, conv, tiling, x, weight, finish)
+        if target.explicit_memory:
+            emit_conv_on_cube(self.paths, conv, self.positions, x, weight, panel, finish)
+        else:
+            emit_conv(task, conv, tiling, x, weight, finish)
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
 
     def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> list[Record]:
@@ -157,7 +184,9 @@ class _Lowering:
         spatial = tuple(a.size for a in program)
         physical_ = (channels, *spatial) if shape.plain else (*spatial, channels)
         x = task.operand(self.x, shape=(shape.batch, *physical_))
-        panel = transposed_panel(features, max(1, self.target.vector_bytes // max(4, self.x.dtype.bytes)))
+        explicit = self.target.explicit_memory
+        lanes = max(1, self.target.vector_bytes // max(4, self.x.dtype.bytes))
+        panel = chip_panel(features) if explicit else transposed_panel(features, lanes)
         weight = task.operand(
             w, shape=(*kernel, groups, -(-features // panel), channels // groups, panel),
             permute=(*range(2, w.rank), 0, 1), reshape=(*kernel, groups, channels // groups, features),
@@ -168,15 +197,22 @@ class _Lowering:
         def finish(acc: View, index: tuple[Dim, ...]) -> None:
             self._finish(space, acc, task.tile_shape(acc.base), index, False, self.bias)
 
-        emit_transposed(task, shape, x, weight, panel, finish)
+        if explicit:
+            emit_transposed_on_cube(self.paths, shape, self.positions, x, weight, panel, finish)
+        else:
+            emit_transposed(task, shape, x, weight, panel, finish)
         return [task.record(work=self._work(product(kernel) * shape.channels))]
 
     def _depthwise(self, axes: Sequence[Axis], channels: int) -> list[Record]:
         task = self.task
         assert self.x.shape is not None and self.w.shape is not None
         batch = task.extent(self.x.shape[0])
-        shape = DepthwiseShape(batch, self._program_axes(axes), channels, self.x.dtype)
-        x = task.operand(self.x, shape=(batch, *(a.size for a in shape.axes), channels))
+        shape = DepthwiseShape(batch, self._program_axes(axes), channels, accumulator_dtype(self.x.dtype))
+        spatial = tuple(a.size for a in shape.axes)
+        if self.x.format == channels_last(self.x.rank):
+            x = task.operand(self.x, shape=(batch, *spatial, channels))
+        else:
+            x = ChannelsFirst.of(task.operand(self.x, shape=(batch, channels, *spatial)))
         rank = self.w.rank
         kernel = tuple(a.kernel for a in axes)
         weight = task.operand(
@@ -188,7 +224,7 @@ class _Lowering:
         def finish(acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...]) -> None:
             self._finish(space, acc, sizes, index, False, None)
 
-        emit_depthwise(task, shape, x, weight, bias, finish, self.target.vector_bytes)
+        emit_depthwise(self.paths, shape, x, weight, bias, finish, self.positions)
         return [task.record(work=self._work(shape.taps))]
 
     def _work(self, per_output: Dim) -> Dim:
@@ -199,7 +235,8 @@ class _Lowering:
         bias: Value | None,
     ) -> None:  # fmt: skip
         """Bias, epilogue and store of one block; `index` is batch, positions.., channel."""
-        task, dtype = self.task, self.anchor.output.dtype
+        task, dtype, paths = self.task, self.anchor.output.dtype, self.paths
+        wide_dtype = accumulator_dtype(dtype)
         emitter = ElementwiseEmitter(task, sizes, acc.shape, prefix=f"e{self.emitters}_")
         self.emitters += 1
         if pixelwise:
@@ -208,13 +245,14 @@ class _Lowering:
             logical = (index[0], index[-1], *index[1:-1])
             places = order(self.format, len(self.shape))
             groups = [logical[places[g[0]]] for g in space.groups]
-        result: Operand = acc
+        on_cube = task.scope(acc.base) == "L0C"
+        result: Operand = paths.to_vector(acc, sizes, wide_dtype) if on_cube else acc
         if bias is not None:
             row = task.operand(bias, shape=physical(bias)).view(index[-1], shape=acc.shape)
-            wide: Operand = row
-            if bias.dtype != F32 and dtype != F64:
-                wide = emitter.apply("TCVT", F32, row)
-            result = emitter.apply("TADD", F64 if dtype == F64 else F32, acc, wide)
+            wide: Operand = paths.vector_input(row, sizes, bias.dtype)
+            if bias.dtype != wide_dtype:
+                wide = emitter.apply("TCVT", wide_dtype, wide)
+            result = emitter.apply("TADD", wide_dtype, result, wide)
         if dtype in (F16, BF16):
             result = emitter.apply("TCVT", dtype, result)
         operands: dict[str, Operand] = {self.anchor.output.name: result}
@@ -222,12 +260,12 @@ class _Lowering:
             if (constant := immediate(value)) is not None:
                 operands[name] = constant
         for name, value in self.read.items():
-            operands[name] = space.view(value, groups, acc.shape)
+            operands[name] = paths.vector_input(space.view(value, groups, acc.shape), sizes, value.dtype)
+        for n in self.tail:
+            paths.require(n.output.dtype)
         emitter.run(self.tail, operands, body_of(self.node).outputs)
         for name, value in self.outputs:
-            held = operands[name]
-            target = space.view(value, groups, acc.shape, "out")
-            task.expands(target, held.value) if isinstance(held, Imm) else task.store(target, held)
+            paths.store(space.view(value, groups, acc.shape, "out"), operands[name], sizes, value.dtype)
 
 
 def _rest(conv: ConvShape) -> tuple[int, int, int, DType, bool]:

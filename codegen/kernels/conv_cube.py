@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product as combinations
 from math import prod
 
+from codegen.kernels.conv_core import ConvShape, Finish, extent_of
+from codegen.kernels.conv_transpose import TransposedShape, phases
 from codegen.kernels.memory_paths import MemoryPaths
+from codegen.kernels.operands import NotLowerable
+from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim
+from tensor_types.dims import Dim, Expr, ceildiv
 from tensor_types.dtypes import DType
 
+_PANEL = 64
+"""Output channels side by side."""
 _FRACTAL = 16
 """The cube works on multiples of this along k."""
 
@@ -46,7 +53,7 @@ class Slide:
         return (outputs - 1) * self.step + abs(self.move) * (self.taps - 1) + 1
 
 
-def position_block(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
+def _position_block(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
     """Output positions of a block, inner axes first."""
     block: list[int] = []
     for extent in reversed(extents):
@@ -55,13 +62,16 @@ def position_block(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
     return tuple(reversed(block))
 
 
-class CubeConvolution:
-    """Products over blocks of one size: all of them share their tiles. `spans` and `taps` are the largest per axis."""
+class _Cube:
+    """Products over blocks of one size; all of them, each with its `slides`, share their tiles."""
 
     def __init__(
-        self, paths: MemoryPaths, dtype: DType, block: Sequence[int], panel: int, channels: int, spans: Sequence[int],
-        taps: Sequence[int],
+        self, paths: MemoryPaths, dtype: DType, block: Sequence[int], panel: int, channels: int,
+        slides: Sequence[Sequence[Slide]],
     ) -> None:  # fmt: skip
+        taps = [max(s.taps for s in along) for along in zip(*slides, strict=True)]
+        spans = [max(int(s.span(n)) for s in along)  # type: ignore[arg-type]
+                 for n, along in zip(block, zip(*slides, strict=True), strict=True)]  # fmt: skip
         self._paths, self._channels = paths, channels
         memories = paths.target.memories
         room = min(memories[s].bytes for s in ("L0A", "L0B")) // (2 * dtype.bytes) // max(prod(block), panel)
@@ -147,3 +157,78 @@ def _flat(taps: Sequence[int], count: int, first: int) -> Dim:
         place = place * size + axis(first + i)
     return place * count + axis(first + len(taps))
 
+
+
+def chip_panel(features: int) -> int:
+    """Channels of a panel of the packed weight; rows of 8-bit tiles fill whole blocks of 32 B as well."""
+    return min(_PANEL, -(-features // 32) * 32)
+
+
+def emit_conv_on_cube(
+    paths: MemoryPaths, shape: ConvShape, positions: int, x: Buffer, w: Buffer, panel: int, finish: Finish
+) -> None:
+    """As `emit_conv`, in blocks of so many positions; w is [groups, panels, kernel.., channels, NR]."""
+    outs = [a.out for a in shape.axes]
+    block = _position_block(outs, positions)
+    n, g, p = _outer_grid(paths, shape.batch, shape.groups, shape.features, panel)
+    starts = [paths.grid(ceildiv(out, size)) * size for out, size in zip(outs, block, strict=True)]
+    slides = [Slide(start * a.stride - a.before, a.stride, a.kernel, a.dilation)
+              for a, start in zip(shape.axes, starts, strict=True)]  # fmt: skip
+    cube = _Cube(paths, shape.dtype, block, panel, shape.channels, [slides])
+    counts = [extent_of(size, start, out) for size, start, out in zip(block, starts, outs, strict=True)]
+    acc = paths.accumulator(shape.dtype, (*block, panel), (*counts, _columns(shape.features, panel, p)))
+    read = _reader(x, n, g * shape.channels, shape.plain)
+    cube.product(acc, slides, read, lambda k, c, column, extents: w.view(g, p, *k, c, column, shape=extents))
+    rank = len(block)
+    place = [start + axis(i) for i, start in enumerate(starts)]
+    finish(acc, (n, *place, g * shape.features + p * panel + axis(rank)))
+
+
+def emit_transposed_on_cube(
+    paths: MemoryPaths, shape: TransposedShape, positions: int, x: Buffer, w: Buffer, panel: int, finish: Finish
+) -> None:
+    """As `emit_transposed`, in blocks of so many positions of one phase."""
+    every = [phases(a) for a in shape.axes]
+    whole = [ceildiv(a.out, a.stride) for a in shape.axes]
+    block = _position_block(whole, positions)
+    n, g, p = _outer_grid(paths, shape.batch, shape.groups, shape.features, panel)
+    starts = [paths.grid(ceildiv(count, size)) * size for count, size in zip(whole, block, strict=True)]
+    rank = len(block)
+    chosen = [c for c in combinations(*every) if all(isinstance(a.out, Expr) or a.out > q.residue for a, q in
+                                                     zip(shape.axes, c, strict=True))]  # fmt: skip
+    slides = [
+        [Slide(start + q.offset, 1, q.count, -q.move, q.first, q.step) for start, q in zip(starts, c, strict=True)]
+        for c in chosen
+    ]
+    cube = _Cube(paths, shape.dtype, block, panel, shape.channels, [s for s in slides if all(a.taps for a in s)])
+    tile = paths.accumulator(shape.dtype, (*block, panel), (*block, panel))
+    read = _reader(x, n, g * shape.channels, shape.plain)
+    for phase, slide in zip(chosen, slides, strict=True):
+        counts = [
+            extent_of(size, start, ceildiv(a.out - q.residue, a.stride))
+            for size, start, a, q in zip(block, starts, shape.axes, phase, strict=True)
+        ]
+        acc = View(tile.base, tile.index, (*counts, _columns(shape.features, panel, p)))
+        if all(s.taps for s in slide):
+            cube.product(acc, slide, read, lambda k, c, column, extents: w.view(*k, g, p, c, column, shape=extents))
+        else:
+            raise NotLowerable("phases without taps have no kernel on chips")
+        out = [(start + axis(i)) * a.stride + q.residue
+               for i, (start, a, q) in enumerate(zip(starts, shape.axes, phase, strict=True))]  # fmt: skip
+        finish(acc, (n, *out, g * shape.features + p * panel + axis(rank)))
+
+
+def _outer_grid(paths: MemoryPaths, batch: Dim, groups: int, features: int, panel: int) -> tuple[Dim, Dim, Dim]:
+    return paths.grid(batch), paths.grid(groups), paths.grid(-(-features // panel))
+
+
+def _columns(features: int, panel: int, p: Dim) -> Dim:
+    return min(features, panel) if p == 0 else extent_of(panel, p * panel, features)
+
+
+def _reader(x: Buffer, n: Dim, base: Dim, plain: bool) -> Read:
+    def read(index: Sequence[Dim], channel: Dim, extents: Sequence[Dim]) -> View:
+        channel = base + channel
+        return x.view(*((n, channel, *index) if plain else (n, *index, channel)), shape=extents)
+
+    return read

@@ -13,7 +13,7 @@ from codegen.kernels.operands import NotLowerable
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer, broadcast
-from codegen.tile.ir import View, axis
+from codegen.tile.ir import Operand, View, axis
 from tensor_types.dims import Dim, ceildiv, dim, dmax, dmin, names, substitute
 from tensor_types.dtypes import F32, F64, I32, DType
 
@@ -139,9 +139,18 @@ class MemoryPaths:
         scratch = self.builder.workspace(dtype, (*(extent for _, extent in self._grid), *shape))
         return scratch.view(*(dim(name) for name, _ in self._grid), *map(axis, range(len(shape))), shape=extents)
 
-    def store(self, dst: View, source: View) -> None:
-        """Writes a block in UB (of a host: anywhere) to global memory."""
-        self.builder.store(dst, source)
+    def store(self, dst: View, source: Operand, shape: Sequence[int] = (), dtype: DType | None = None) -> None:
+        """Writes a block in UB (of a host: anywhere) to global memory; `shape` and `dtype` are needed of a number."""
+        if isinstance(source, View):
+            self.builder.store(dst, source)
+        elif not self.explicit:
+            self.builder.expands(dst, source)
+        else:
+            assert dtype is not None
+            self.require(dtype)
+            block = _block(self.passing(dtype, shape, "UB"), dst.shape)
+            self.builder.expands(block, source)
+            self.builder.store(dst, block)
 
     def store_accumulator(self, dst: View, acc: View, shape: Sequence[int], dtype: DType) -> None:
         """Writes an accumulator to global memory as `dtype`, by the path that the target has."""

@@ -76,6 +76,10 @@ class KernelTask(ProgramBuilder):
         """The static shape of a tile declared before."""
         return next(t.shape for t in self._tiles if t.name == name)
 
+    def scope(self, name: str) -> str:
+        """The memory of a tile declared before."""
+        return next(t.scope for t in self._tiles if t.name == name)
+
     def bytes_in(self, scope: str) -> int:
         """Bytes of all tiles in a memory."""
         return sum(prod(t.shape) * t.dtype.bytes * t.depth for t in self._tiles if t.scope == scope)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from codegen.llvm.conversions import from_memory, to_memory
 from codegen.llvm.text import Value
 from codegen.llvm.vector_code import Vec, VectorCode, memory_type
@@ -68,6 +70,11 @@ def store_vector(code: VectorCode, a: Vec, pointer: str, step: Value, mask: Vec 
     if step == 1 or lanes == 1:
         if mask is None or lanes == 1:
             fn.store(vector, raw, pointer, align)
+        elif mask.text.count("i1 true") == 1 and not mask.text.startswith("splat"):
+            # LLVM 22 turns a one-lane masked store of a truncated vector into a store of the untruncated element.
+            lane = re.findall(r"i1 (\w+)", mask.text).index("true")
+            scalar = fn.emit(f"extractelement {vector} {raw}, i64 {lane}")
+            fn.store(kind, scalar, fn.offset(pointer, lane, kind), align)
         else:
             fn.call("void", f"llvm.masked.store.v{lanes}{_suffix(kind)}.p0", f"{vector} {raw}",
                     f"ptr align {align} {pointer}", code.typed(mask))  # fmt: skip

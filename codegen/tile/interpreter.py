@@ -123,7 +123,7 @@ class _Place:
         strides = [0] * len(self.shape)
         for steps, stride in zip(self.steps, array.strides, strict=True):
             strides = [s + step * stride for s, step in zip(strides, steps, strict=True)]
-        first = array[tuple(slice(s, None) for s in self.starts)]
+        first = array[(*(slice(s, None) for s in self.starts), ...)]
         return as_strided(first, self.shape, strides)
 
 

@@ -1,0 +1,21 @@
+"""Quantised operators in terms of what kernels compute: integer products, element-wise arithmetic, reductions.
+
+Takes a typed `Graph` and changes it in place through the rewriter; every pass is a small frozen dataclass in its file.
+Knows the IR only; the numpy evaluation of operators is handed in by the driver.
+"""
+
+from graph_opt.quantisation.dequantize_late import DequantizeLate
+from graph_opt.quantisation.dequantize_weights import DequantizeWeights
+from graph_opt.quantisation.expand_integer_convolutions import ExpandIntegerConvolutions
+from graph_opt.quantisation.expand_qlinear import ExpandQLinear
+from graph_opt.quantisation.expand_quantisation import ExpandQuantisation
+from graph_opt.quantisation.fuse_qdq_matmul import FuseQdqMatmul
+
+__all__ = [
+    "DequantizeLate",
+    "DequantizeWeights",
+    "ExpandIntegerConvolutions",
+    "ExpandQLinear",
+    "ExpandQuantisation",
+    "FuseQdqMatmul",
+]

@@ -1,0 +1,91 @@
+"""Writes arithmetic into a graph before a node: the steps that quantised operators consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
+from tensor_types.dtypes import F32, I8, I16, I64, U8, U16, DType
+
+CODES = frozenset({I8, U8, I16, U16})
+"""Quantised dtypes that f32 holds exactly."""
+
+
+class Arithmetic:
+    """Inserts operators before `node`, under its guards. Numbers become constants of the other operand's dtype."""
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self.rewriter = Rewriter(graph)
+        self.node = node
+        self.count = 0
+
+    def __call__(self, op: str, *operands: Value | float | None, **attrs: AttrValue) -> Value:
+        like = next((o.dtype for o in operands if isinstance(o, Value)), F32)
+        values = [self.number(o, like) if isinstance(o, int | float) else o for o in operands]
+        guards = self.node.attrs.get("guards")
+        if guards:
+            attrs["guards"] = guards
+        self.count += 1
+        name = f"{self.node.name or self.node.output.name}/{op.lower()}{self.count}"
+        return self.rewriter.insert(op, values, attrs, before=self.node, name=name).output
+
+    def number(self, number: float, dtype: DType) -> Value:
+        return self.rewriter.constant(number, f"{self.node.output.name}/number", dtype)
+
+    def constant(self, data: np.ndarray, name: str) -> Value:
+        return self.rewriter.constant(data, f"{self.node.output.name}/{name}")
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """The value in another dtype; a constant is converted now."""
+        if value.dtype == dtype:
+            return value
+        if value.data is not None:
+            return self.constant(np.asarray(value.data).astype(dtype.numpy), value.name.rsplit("/", 1)[-1])
+        return self("Cast", value, to=dtype.onnx)
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        if value.data is not None:
+            return value if value.shape == tuple(shape) else self.constant(value.data.reshape(shape), "parameter")
+        if value.shape == tuple(shape):
+            return value
+        return self("Reshape", value, self.constant(np.array(shape, I64.numpy), "shape"))
+
+    def parameter(self, value: Value, dtype: DType, rank: int, axis: int) -> Value:
+        """A scale or zero point as an operand of a tensor: one number, or a vector along `axis`."""
+        assert value.shape is not None
+        wide = self.cast(value, dtype)
+        if all(d == 1 for d in value.shape):
+            return self.reshape(wide, ())
+        return self.reshape(wide, [-1 if i == axis % rank else 1 for i in range(rank)])
+
+    def quantized(self, ratio: Value, zero: Value | None, dtype: DType) -> Value:
+        """round(ratio) + zero, ties to even, saturated: the last steps of QuantizeLinear. `zero` is f32."""
+        whole = self("Round", ratio)
+        if zero is not None and not is_zero(zero):
+            whole = self("Add", whole, zero)
+        low, high = bounds(dtype)
+        return self("Cast", self("Clip", whole, low, high), to=dtype.onnx)
+
+    def finish(self, result: Value) -> None:
+        """`result` takes the place of the node's first output, and the node goes."""
+        self.rewriter.replace(self.node.output, result)
+        self.rewriter.erase_dead([self.node])
+
+
+def bounds(dtype: DType) -> tuple[float, float]:
+    """Least and greatest number of an integer dtype."""
+    info = np.iinfo(dtype.numpy)
+    return float(info.min), float(info.max)
+
+
+def is_zero(value: Value | None) -> bool:
+    """True for an absent zero point and for constants that are 0 everywhere."""
+    return value is None or (value.data is not None and not np.asarray(value.data).any())
+
+
+def is_single(value: Value | None) -> bool:
+    """True if the parameter is absent or one number for the whole tensor."""
+    return value is None or (value.shape is not None and all(d == 1 for d in value.shape))
