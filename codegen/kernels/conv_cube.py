@@ -14,8 +14,7 @@ from math import prod
 
 from codegen.kernels.conv_core import ConvShape, Finish, extent_of
 from codegen.kernels.conv_transpose import TransposedShape, phases
-from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable
+from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, Expr, ceildiv
@@ -212,7 +211,9 @@ def emit_transposed_on_cube(
         if all(s.taps for s in slide):
             cube.product(acc, slide, read, lambda k, c, column, extents: w.view(*k, g, p, c, column, shape=extents))
         else:
-            raise NotLowerable("phases without taps have no kernel on chips")
+            zeros = paths.passing(accumulator_dtype(shape.dtype), (*block, panel), "UB")
+            acc = View(zeros.name, acc.index, acc.shape)
+            paths.builder.expands(acc, 0.0)
         out = [(start + axis(i)) * a.stride + q.residue
                for i, (start, a, q) in enumerate(zip(starts, shape.axes, phase, strict=True))]  # fmt: skip
         finish(acc, (n, *out, g * shape.features + p * panel + axis(rank)))

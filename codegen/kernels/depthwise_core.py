@@ -5,20 +5,25 @@ Vectors run along the channels, and the taps of a window are a chain of instruct
 The output is cut into rectangles in which the same taps lie inside the input, so static sizes need no padded copy: the
 interior reads the input directly and border rectangles have fewer taps. Run-time sizes, and kernels whose rectangles
 would be too many, go through a padded copy of the input block.
+
+On a chip the copy lies in UB, and rectangles, which only pools that count what is inside the input need there, load
+tap by tap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product as combinations
 
 from codegen.kernels.conv_core import extent_of
 from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
+from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable
-from codegen.tile.build import Buffer, ProgramBuilder
+from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim, ceildiv
+from tensor_types.dims import Dim, ceildiv, substitute
 from tensor_types.dtypes import DType
 
 _RECTANGLES = 25
@@ -26,6 +31,7 @@ _RECTANGLES = 25
 _CHAIN = 25
 """Longest chain of taps that is written out."""
 _L2_BLOCK = 1 << 18
+_CHIP_CHANNELS = 64
 _PARALLEL = 4
 """Grid indices that are wanted at least."""
 _COLUMNS, _ROWS = 64, 8
@@ -43,7 +49,7 @@ Close = Callable[[View, int], None]
 
 @dataclass(frozen=True)
 class DepthwiseShape:
-    """x[batch, axes.., channels], each channel by itself."""
+    """x[batch, axes.., channels], each channel by itself; `dtype` is what is computed in."""
 
     batch: Dim
     axes: tuple[Axis, ...]
@@ -58,20 +64,42 @@ class DepthwiseShape:
         return total
 
 
+@dataclass(frozen=True)
+class ChannelsFirst(Buffer):
+    """A plain tensor, [batch, channels, axes..], seen as [batch, axes.., channels]."""
+
+    @classmethod
+    def of(cls, buffer: Buffer) -> Buffer:
+        return cls(buffer.name, buffer.dtype, buffer.shape)
+
+    def view(self, *index: Dim, shape: Sequence[Dim]) -> View:
+        batch, *positions, channel = index
+        return super().view(batch, channel, *positions, shape=shape)
+
+
 Run = tuple[Dim, Dim, tuple[int, ...], int]
 """First output position, count, taps, and the static bound of the count."""
 
 
 def emit_depthwise(
-    b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish,
-    vector_bytes: int,
+    paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish, most: int,
 ) -> None:  # fmt: skip
-    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]."""
+    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]. `most`: a chip's bound."""
+    b = paths.builder
+    filters: Filter | None = None
 
     def chain(acc: View, terms: list[tuple[tuple[Dim, ...], View]], channel: Dim, resume: bool) -> None:
-        held: View | None = acc if resume else None if bias is None else bias.view(channel, shape=acc.shape)
+        nonlocal filters
+        if paths.explicit and filters is None:
+            filters = Filter(paths, shape, w, bias, channel, b.tile_shape(acc.base)[-1], acc.shape[-1])
+        first = bias
+        if filters is not None:
+            first = filters.bias
+        held: View | None = acc if resume else None
+        if not resume and first is not None:
+            held = first.view(axis(len(acc.shape) - 1) if filters else channel, shape=acc.shape)
         for tap, source in terms:
-            weight = w.view(*tap, channel, shape=acc.shape)
+            weight = filters.at(tap, acc.shape) if filters else w.view(*tap, channel, shape=acc.shape)
             if held is None:
                 b.mul(acc, source, weight)
             else:
@@ -80,38 +108,74 @@ def emit_depthwise(
         if not terms:
             b.expands(acc, 0.0) if held is None else b.mov(acc, held)
 
-    emit_windows(b, shape, x, chain, lambda acc, taps: None, finish, vector_bytes, 0.0)
+    emit_windows(paths, shape, x, chain, lambda acc, taps: None, finish, 0.0, most)
+
+
+class Filter:
+    """The weight and bias of a block of channels in UB, in the dtype that is computed in."""
+
+    def __init__(
+        self, paths: MemoryPaths, shape: DepthwiseShape, w: Buffer, bias: Buffer | None, channel: Dim, block: int,
+        count: Dim,
+    ) -> None:  # fmt: skip
+        rank = len(shape.axes)
+        channel = substitute(channel, {f"_{rank}": 0})
+        self._kernel = tuple(a.kernel for a in shape.axes)
+        self._taps = _load(paths, w, (*(0,) * rank, channel), (*self._kernel, block), (*self._kernel, count), shape.dtype)
+        self.bias = None if bias is None else _load(paths, bias, (channel,), (block,), (count,), shape.dtype)
+
+    def at(self, tap: Sequence[Dim], extents: Sequence[Dim]) -> View:
+        """The weight of one tap at every element of a block."""
+        return self._taps.view(*tap, axis(len(extents) - 1), shape=extents)
+
+
+def _load(
+    paths: MemoryPaths, source: Buffer, start: Sequence[Dim], shape: Sequence[int], extents: Sequence[Dim], dtype: DType
+) -> Buffer:
+    """A window in UB as `dtype`."""
+    raw = paths.tile(source.dtype, shape)
+    origin = (0,) * len(shape)
+    paths.builder.load(raw.window(origin, extents), source.window(start, extents))
+    if source.dtype == dtype:
+        return raw
+    wide = paths.tile(dtype, shape)
+    paths.builder.cvt(wide.window(origin, extents), raw.window(origin, extents))
+    return wide
 
 
 def emit_windows(
-    b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish, vector_bytes: int,
-    pad: float | int, partial: bool = True, counted: bool = False,
+    paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
+    pad: float | int, most: int, partial: bool = True, counted: bool = False,
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole.
 
     With `counted`, `close` must get the number of taps inside the input: NotLowerable where that takes too much code.
+    A chip's blocks have `most` positions, or inputs of as many times 512 B.
     """
+    b = paths.builder
     static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
     classes = [tap_classes(a) for a in shape.axes] if static else []
     rectangles = 1
     for c in classes:
         rectangles *= len(c)
-    lanes = max(1, vector_bytes // shape.dtype.bytes)
+    lanes = max(1, paths.target.vector_bytes // shape.dtype.bytes)
     # Every rectangle has its own code, doubled where channels leave a tail of a vector.
-    most = _RECTANGLES if counted or shape.channels % lanes == 0 else _RECTANGLES // 2
-    direct = static and partial and rectangles <= most and shape.taps <= _CHAIN
+    few = _RECTANGLES if counted or shape.channels % lanes == 0 else _RECTANGLES // 2
+    direct = static and partial and rectangles <= few and shape.taps <= _CHAIN and (counted or not paths.explicit)
     if counted and not direct:
         raise NotLowerable("windows at the border that count only what is inside")
     # A direct grid has no other parts than these; a copy is cheaper the longer its rows are.
     parts = -(-_PARALLEL // max(1, shape.batch if isinstance(shape.batch, int) else 1)) if direct else 1
-    block = _channel_block(shape.channels, lanes, parts)
+    block = min(shape.channels, _CHIP_CHANNELS) if paths.explicit else _channel_block(shape.channels, lanes, parts)
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
     start: Dim = 0
     count: Dim = shape.channels
     if block < shape.channels:
         start = b.grid("c", ceildiv(shape.channels, block)) * block
         count = extent_of(block, start, shape.channels)
-    work = _Windows(b, shape, x, chain, close, finish, n, start, count, block, pad)
+    if paths.explicit:
+        block = -(-block // 32) * 32
+    work = _Windows(paths, shape, x, chain, close, finish, n, start, count, block, pad, most)
     if direct:
         work.direct(classes)
     else:
@@ -129,12 +193,14 @@ def _channel_block(channels: int, lanes: int, parts: int) -> int:
 
 class _Windows:
     def __init__(
-        self, b: ProgramBuilder, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
-        n: Dim, start: Dim, count: Dim, block: int, pad: float | int,
+        self, paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
+        n: Dim, start: Dim, count: Dim, block: int, pad: float | int, most: int,
     ) -> None:  # fmt: skip
-        self.b, self.shape, self.x, self.chain, self.close, self.finish = b, shape, x, chain, close, finish
+        self.paths, self.b, self.most = paths, paths.builder, most
+        self.shape, self.x, self.chain, self.close, self.finish = shape, x, chain, close, finish
         self.n, self.start, self.count, self.block, self.pad = n, start, count, block, pad
         self.tiles = 0
+        self._tap_tiles: dict[tuple[DType, tuple[int, ...]], Buffer] = {}
 
     def direct(self, classes: list[list[tuple[int, int, tuple[int, ...]]]]) -> None:
         """Rectangles that read the input itself."""
@@ -143,7 +209,25 @@ class _Windows:
 
     def _row_run(self, rows: Run, others: Sequence[list[tuple[int, int, tuple[int, ...]]]]) -> None:
         for runs in combinations(*others):
-            self._rectangle([rows, *((f, c, t, c) for f, c, t in runs)])
+            rectangle = [rows, *((f, c, t, c) for f, c, t in runs)]
+            if self.paths.explicit:
+                self._in_parts(rectangle)
+            else:
+                self._rectangle(rectangle)
+
+    def _in_parts(self, runs: Sequence[Run]) -> None:
+        """A rectangle in blocks that fit UB."""
+        left, parts = self.most, []
+        with ExitStack() as stack:
+            for i, (first, count, taps, _) in reversed(list(enumerate(runs))):
+                assert isinstance(count, int)
+                size = min(count, left)
+                left = max(1, left // size)
+                start: Dim = 0
+                if size < count:
+                    start = stack.enter_context(self.b.loop(f"v{self.tiles}_{i}", ceildiv(count, size))) * size
+                parts.append((first + start, extent_of(size, start, count), taps, size))
+            self._rectangle(list(reversed(parts)))
 
     def _rectangle(self, runs: Sequence[Run]) -> None:
         shape = self.shape
@@ -168,12 +252,32 @@ class _Windows:
         b, rank = self.b, len(runs)
         channel = self.start + axis(rank)
         tile_shape = (*(r[3] for r in runs), self.block)
-        tile = b.tile(f"acc{self.tiles}", self.shape.dtype, tile_shape)
+        dtype = self.shape.dtype
+        if self.paths.explicit:
+            tile = self.paths.passing(dtype, tile_shape, "UB")
+        else:
+            tile = b.tile(f"acc{self.tiles}", dtype, tile_shape)
         self.tiles += 1
         acc = tile.window((0,) * (rank + 1), extents)
-        self.chain(acc, [(tap, source(tap)) for tap in taps], channel, False)
+        terms = [(tap, source(tap)) for tap in taps]
+        if self.paths.explicit and any(view.base == self.x.name for _, view in terms):
+            raw, wide = (self._tap_tile(t, tile_shape).window((0,) * (rank + 1), extents) for t in (self.x.dtype, dtype))
+            self.chain(acc, [], channel, False)
+            for tap, view in terms:
+                b.load(raw, view)
+                if wide != raw:
+                    b.cvt(wide, raw)
+                self.chain(acc, [(tap, wide)], channel, True)
+        else:
+            self.chain(acc, terms, channel, False)
         self.close(acc, len(taps))
         self.finish(acc, tile_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), channel))
+
+    def _tap_tile(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
+        """The tile that loads of single taps take turns in."""
+        if (dtype, shape) not in self._tap_tiles:
+            self._tap_tiles[dtype, shape] = self.paths.tile(dtype, shape)
+        return self._tap_tiles[dtype, shape]
 
     def through_copy(self) -> None:
         """Blocks of output positions over a padded copy of their input."""
@@ -190,11 +294,16 @@ class _Windows:
             runs.append((start, extent_of(size, start, a.out), every, size))
         spans = [a.span(r[1]) for a, r in zip(shape.axes, runs, strict=True)]
         sizes = [int(a.span(r[3])) for a, r in zip(shape.axes, runs, strict=True)]  # type: ignore[arg-type]
-        t = b.tile("padded", shape.dtype, (*sizes, self.block), "L1")
+        held = self.x.dtype if self.paths.explicit else shape.dtype
+        t = b.tile("padded", held, (*sizes, self.block), "UB" if self.paths.explicit else "L1")
         origin = [r[0] * a.stride - a.before for a, r in zip(shape.axes, runs, strict=True)]
         index = (self.n, *(o + axis(i) for i, o in enumerate(origin)), self.start + axis(rank))
         window = (*spans, self.count)
         b.load(t.window((0,) * (rank + 1), window), self.x.view(*index, shape=window), pad=self.pad)
+        if held != shape.dtype:
+            narrow = t.window((0,) * (rank + 1), window)
+            t = b.tile("wide", shape.dtype, (*sizes, self.block))
+            b.cvt(t.window((0,) * (rank + 1), window), narrow)
         extents = (*(r[1] for r in runs), self.count)
         if shape.taps <= _CHAIN:
 
@@ -234,7 +343,7 @@ class _Windows:
     def _copy_blocks(self) -> list[int]:
         """Output positions of a block: its input stays in a part of L2."""
         shape = self.shape
-        budget = _L2_BLOCK // (shape.dtype.bytes * self.block)
+        budget = (self.most * 512 if self.paths.explicit else _L2_BLOCK) // (shape.dtype.bytes * self.block)
         blocks = []
         for i, a in reversed(list(enumerate(shape.axes))):
             most = max(1, (budget - a.reach) // a.stride + 1)

@@ -17,7 +17,8 @@ _LEVELS = {
     "x86-64-v2": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"),
     "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-    "x86-64-amx": ("avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
+    "x86-64-v4-vnni": ("avx512vnni",),
+    "x86-64-amx": ("avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
 }
 _ARCH_REQ_XCOMP_PERM, _XTILEDATA, _ARCH_PRCTL = 0x1023, 18, 158
 

@@ -32,6 +32,7 @@ _LLVM = {
     "x86-64-v2": ("x86_64", "x86-64-v2", "", False),
     "x86-64-v3": ("x86_64", "x86-64-v3", "", True),
     "x86-64-v4": ("x86_64", "x86-64-v4", "", True),
+    "x86-64-v4-vnni": ("x86_64", "x86-64-v4", "+avx512vnni", True),
     "x86-64-amx": ("x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16", True),
     "aarch64": ("aarch64", "generic", "+neon", True),
 }

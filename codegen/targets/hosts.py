@@ -1,4 +1,4 @@
-"""Host classes: x86-64 by micro-architecture level, with AMX, and 64-bit Arm with NEON.
+"""Host classes: x86-64 by micro-architecture level, with VNNI, with AMX, and 64-bit Arm with NEON.
 
 Rates follow from the instruction set at two vector pipes: a pipe does one fused multiply-add (v2: half, multiply and
 add are two instructions) per lane and cycle; AMX does 16x16x32 bf16 or 16x16x64 8-bit products in 16 cycles. Bandwidths
@@ -45,6 +45,7 @@ HOSTS = (
     _host("x86-64-v2", 16, 16, False, False, {"f32": 4, "f64": 2, "i8": 16, "u8": 16}, 256 << 10),
     _host("x86-64-v3", 32, 16, True, False, {"f32": 16, "f64": 8, "i8": 32, "u8": 32}, 512 << 10),
     _host("x86-64-v4", 64, 32, True, True, {"f32": 32, "f64": 16, "i8": 64, "u8": 64}, 1 << 20),
+    _host("x86-64-v4-vnni", 64, 32, True, True, {"f32": 32, "f64": 16, "i8": 128, "u8": 128}, 1 << 20),
     _host("x86-64-amx", 64, 32, True, True, {"f32": 32, "f64": 16, "bf16": 512, "i8": 1024, "u8": 1024}, 2 << 20),
     _host("aarch64", 16, 32, True, False, {"f32": 8, "f64": 4, "i8": 16, "u8": 16}, 512 << 10),
 )

@@ -28,7 +28,7 @@ def narrow_nodes(graph: Graph, policy: Policy, traits: Sequence[FamilyTraits]) -
     able = _able_operators(policy.narrow.name, traits) - policy.black
     chosen: set[Node] = set()
     for node in graph.nodes:
-        if node in kept or operator(node) not in able or not _computes_f32(node):
+        if node in kept or operator(node) not in able or not _computes_f32(node) or _is_depthwise(node):
             continue
         if operator(node) in WHITE or policy.gray == "narrow":
             chosen.add(node)
@@ -114,6 +114,14 @@ def _able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[st
         if narrow in family.dtypes:
             able |= family.anchors or family.epilogue
     return frozenset(able)
+
+
+def _is_depthwise(node: Node) -> bool:
+    """Depthwise convolutions have no narrow kernel."""
+    weight = node.input(1)
+    if node.op != "Conv" or node.attrs.get("group", 1) == 1 or weight is None or weight.shape is None:
+        return False
+    return weight.shape[1] == 1
 
 
 def _computes_f32(node: Node) -> bool:
