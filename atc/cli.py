@@ -67,14 +67,25 @@ def convert(
 
 
 def _convert(
-    model: Path, output: Path | None, input_shape: str, soc: str, precision: str, json: bool, *, quiet: bool,
+    model: Path,
+    output: Path | None,
+    input_shape: str,
+    soc: str,
+    precision: str,
+    json: bool,
+    *,
+    quiet: bool,
     verbose: bool,
 ) -> int:
     from atc.conversion import convert as convert_model
 
     progress = Progress(None if json or quiet else out)
     result = convert_model(
-        model, output, input_shape=parse_input_shape(input_shape), soc_version=soc, precision_mode=precision,
+        model,
+        output,
+        input_shape=parse_input_shape(input_shape),
+        soc_version=soc,
+        precision_mode=precision,
         progress=progress,
     )
     if json:

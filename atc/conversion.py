@@ -102,7 +102,6 @@ class ConvertResult:
         lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
         return lines
 
-
     def _dtypes_line(self) -> str:
         counts = ", ".join(f"{n} in {dtype}" for dtype, n in self.dtypes.items() if n)
         default = f"ATC's default, {self.atc_default.get('mode')}: {self.atc_default.get('f16')} in f16"
@@ -121,7 +120,8 @@ def convert(
     """Converts an ONNX file to a package and returns what was done.
 
     `output` defaults to the model's path with `.om`. `input_shape` fixes dims of inputs by name ("x:1,3,224,224" or a
-    mapping; -1 keeps a dim symbolic). `precision_mode` is one of ATC's, of the first or second version. Raises OpenAtcError with code, place and remedy.
+    mapping; -1 keeps a dim symbolic). `precision_mode` is one of ATC's, of the first or second version.
+    Raises OpenAtcError with code, place and remedy.
     """
     source = Path(model)
     package = Path(output) if output is not None else source.with_suffix(".om")

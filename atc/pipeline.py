@@ -22,6 +22,8 @@ from graph_opt.quantisation import (
     ExpandIntegerConvolutions,
     ExpandQLinear,
     ExpandQuantisation,
+    ExpandQuantisedLstm,
+    FoldZeroPoints,
     FuseQdqMatmul,
 )
 from graph_opt.simplify import (
@@ -60,6 +62,8 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         DequantizeLate(),
         FuseQdqMatmul(),
         ExpandQLinear(),
+        ExpandQuantisedLstm(),
+        FoldZeroPoints(),
         ExpandIntegerConvolutions(),
         DequantizeWeights(evaluate),
         ExpandQuantisation(),

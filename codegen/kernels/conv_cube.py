@@ -153,8 +153,9 @@ def _flat(taps: Sequence[int], count: int, first: int) -> Dim:
     """The position along k of axes first.. of the taps and the axis of channels behind them."""
     place: Dim = 0
     for i, size in enumerate(taps):
-        place = place * size + axis(first + i)
-    return place * count + axis(first + len(taps))
+        # An axis of one element is always at 0; left out, the steps tell the others apart.
+        place = place * size + (axis(first + i) if size > 1 else 0)
+    return place * count + (axis(first + len(taps)) if count > 1 else 0)
 
 
 

@@ -84,7 +84,7 @@ Run = tuple[Dim, Dim, tuple[int, ...], int]
 def emit_depthwise(
     paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish, most: int,
 ) -> None:  # fmt: skip
-    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]. `most`: a chip's bound."""
+    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]. `most` as in `emit_windows`."""
     b = paths.builder
     filters: Filter | None = None
 
@@ -120,8 +120,8 @@ class Filter:
     ) -> None:  # fmt: skip
         rank = len(shape.axes)
         channel = substitute(channel, {f"_{rank}": 0})
-        self._kernel = tuple(a.kernel for a in shape.axes)
-        self._taps = _load(paths, w, (*(0,) * rank, channel), (*self._kernel, block), (*self._kernel, count), shape.dtype)
+        kernel, first = tuple(a.kernel for a in shape.axes), (*(0,) * rank, channel)
+        self._taps = _load(paths, w, first, (*kernel, block), (*kernel, count), shape.dtype)
         self.bias = None if bias is None else _load(paths, bias, (channel,), (block,), (count,), shape.dtype)
 
     def at(self, tap: Sequence[Dim], extents: Sequence[Dim]) -> View:
@@ -261,7 +261,8 @@ class _Windows:
         acc = tile.window((0,) * (rank + 1), extents)
         terms = [(tap, source(tap)) for tap in taps]
         if self.paths.explicit and any(view.base == self.x.name for _, view in terms):
-            raw, wide = (self._tap_tile(t, tile_shape).window((0,) * (rank + 1), extents) for t in (self.x.dtype, dtype))
+            tiles = [self._tap_tile(t, tile_shape) for t in (self.x.dtype, dtype)]
+            raw, wide = (t.window((0,) * (rank + 1), extents) for t in tiles)
             self.chain(acc, [], channel, False)
             for tap, view in terms:
                 b.load(raw, view)

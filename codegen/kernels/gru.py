@@ -42,14 +42,15 @@ class _Gru(Recurrence):
 
     def _multiply(self, direction: Dim, state: View, first: int, last: int) -> None:
         """The products of a state with panels first .. last-1 of R."""
+        left = self.left_operand(state)
         with self.task.loop("n", last - first) as i:
             n = i + first
             products = self.products.window((0, self.panel * n), (self.rows, self.panel_columns(n)))
-            addends = []
+            addend = None
             if self.bias is not None:
-                at = self.columns + self.panel * n + axis(1)
-                addends.append(self.bias.view(direction, at, shape=products.shape))
-            self.recurrent_product(self.recurrent, direction, n, state, products, *addends)
+                addend = self.bias.view(direction, self.columns + self.panel * n + axis(1), shape=products.shape)
+                addend = self.paths.vector_f32(addend, (self.block, self.panel), self.dtype)
+            self.recurrent_product(self.recurrent, direction, n, left, products, addend)
 
     def step(self, direction: Dim, inputs: View) -> None:
         task, hidden = self.task, self.hidden

@@ -43,18 +43,20 @@ class _Lstm(Recurrence):
         task, rows = self.task, self.rows
         size = (rows, self.hidden)
         h, c = (t.window((0, 0), size) for t in (self.hidden_state, self.cell))
+        left = self.left_operand(h)
         with task.loop("n", self.n_panels) as n:
             gates = self.gates_tile.window((0, self.panel * n), (rows, self.panel_columns(n)))
             b, t, r, _ = inputs.index
             addend = View(inputs.base, (b, t, r, self.panel * n + axis(1)), gates.shape)
-            self.recurrent_product(self.recurrent, direction, n, h, gates, addend)
+            addend = self.paths.vector_input(addend, (self.block, self.panel), F32)
+            self.recurrent_product(self.recurrent, direction, n, left, gates, addend)
         i, o, f, g, scratch = (t.window((0, 0), size) for t in self.parts)
         source = [self.gates_tile.window((0, self.hidden * k), size) for k in range(4)]
 
         def gate(dst: View, k: int, cell: View, which: int) -> None:
             if self.peephole is not None:
                 factor = self.peephole.view(direction, which * self.hidden + axis(1), shape=size)
-                factor = self.paths.vector_input(factor, (self.block, self.hidden), F32)
+                factor = self.paths.vector_f32(factor, (self.block, self.hidden), self.dtype)
                 task.mul(scratch, cell, factor)
                 task.add(scratch, scratch, source[k])
                 task.sigmoid(dst, scratch)

@@ -111,15 +111,20 @@ class MemoryPaths:
         if not self.explicit:
             return view
         self.require(dtype)
-        used = [k for k in range(len(view.shape)) if any(f"_{k}" in names(i) for i in view.index)]
-        renamed: dict[str, Dim] = {f"_{k}": axis(n) for n, k in enumerate(used)}
-        extents = tuple(view.shape[k] for k in used) or (1,)
-        compact = View(view.base, tuple(substitute(i, renamed) for i in view.index), extents)
-        block = _block(self.tile(dtype, [shape[k] for k in used]), extents)
+        compact, used = _compact(view)
+        block = _block(self.tile(dtype, [shape[k] for k in used]), compact.shape)
         self.builder.load(block, compact)
-        if not used:
-            return View(block.base, (0,), view.shape)
-        return broadcast(block, view.shape, used)
+        return _spread(block, view.shape, used)
+
+    def vector_f32(self, view: View, shape: Sequence[int], dtype: DType) -> View:
+        """As `vector_input`, and numbers of another `dtype` converted to f32."""
+        if dtype == F32:
+            return self.vector_input(view, shape, dtype)
+        compact, used = _compact(view)
+        sizes = [shape[k] for k in used]
+        block = _block(self.tile(F32, sizes), compact.shape)
+        self.builder.cvt(block, self.vector_input(compact, sizes or (1,), dtype))
+        return _spread(block, view.shape, used)
 
     def to_vector(self, acc: View, shape: Sequence[int], dtype: DType) -> View:
         """The accumulator (of `dtype`) where the vector engine can read it."""
@@ -187,6 +192,19 @@ def _volume(shape: Sequence[int]) -> int:
 def _block(buffer: Buffer, extents: Sequence[Dim]) -> View:
     """The block of these extents at the start of a tile."""
     return buffer.view(*map(axis, range(len(extents))), shape=extents)
+
+
+def _compact(view: View) -> tuple[View, list[int]]:
+    """A view without the axes that do not occur in it, and those that do; one element where none does."""
+    used = [k for k in range(len(view.shape)) if any(f"_{k}" in names(i) for i in view.index)]
+    renamed: dict[str, Dim] = {f"_{k}": axis(n) for n, k in enumerate(used)}
+    extents = tuple(view.shape[k] for k in used) or (1,)
+    return View(view.base, tuple(substitute(i, renamed) for i in view.index), extents), used
+
+
+def _spread(block: View, shape: tuple[Dim, ...], used: Sequence[int]) -> View:
+    """A compact block seen with all axes again."""
+    return broadcast(block, shape, used) if used else View(block.base, (0,), shape)
 
 
 def _k_window(view: View, position: int, start: Dim, count: Dim) -> View:

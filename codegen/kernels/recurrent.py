@@ -2,7 +2,8 @@
 
 A grid index is one direction and a block of the batch. It first multiplies all time steps with W (biases added) into a
 workspace; then it walks through time with its state in tiles, R lying in packed panels. With run-time sequence lengths
-a block is one sequence, and outputs behind its end are zeros.
+a block is one sequence, and outputs behind its end are zeros. States, gates and sums are f32; of layers in halves the
+hidden state is rounded as the left operand of its product, and results when they are stored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import KernelRecord
 from tensor_types.dims import Dim, ceildiv, dmin
-from tensor_types.dtypes import F32
+from tensor_types.dtypes import BF16, F16, F32
 from tensor_types.formats import panels
 
 _BATCH_BLOCK = 24
@@ -52,8 +53,9 @@ class Recurrence(ABC):
             raise NotLowerable("input and hidden sizes must be static")
         if self.w.data is None or self.r.data is None:
             raise NotLowerable("weights must be constants")
-        if x.dtype != F32 or any(not v.format.is_plain for v in self.values.values()):
-            raise NotLowerable("f32 in plain order only")
+        if x.dtype not in (F32, F16, BF16) or any(not v.format.is_plain for v in self.values.values()):
+            raise NotLowerable("f32, f16 and bf16 in plain order only")
+        self.dtype = x.dtype
         self.width, self.hidden, self.directions = int(width), int(hidden), int(directions)  # type: ignore[arg-type]
         self.columns = int(rows)  # type: ignore[arg-type]
         self.task = KernelTask(node, family)
@@ -114,7 +116,11 @@ class Recurrence(ABC):
             if start is None:
                 task.expands(held, 0.0)
             else:
-                task.load(held, start.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden)))
+                source = start.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden))
+                if self.dtype == F32:
+                    task.load(held, source)
+                else:
+                    task.cvt(held, self.paths.vector_input(source, (block, self.hidden), self.dtype))
         backward = self.anchor.attrs.get("direction", "forward") == "reverse"
         if self.directions == 1:
             self._walk(count, backward, states, outputs[0])
@@ -124,11 +130,12 @@ class Recurrence(ABC):
             with task.otherwise():
                 self._walk(count, True, states, outputs[0])
         if lengths is not None and outputs[0] is not None:
-            task.expands(self._result(outputs[0], count + axis(0), (self.steps - count, 1, self.hidden)), 0.0)
+            with task.loop("z", self.steps - count) as z:
+                self.paths.store(self._result(outputs[0], count + z), 0.0, (block, self.hidden), self.dtype)
         for state, output in zip(states, outputs[1:], strict=True):
             if output is not None:
-                task.store(output.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden)),
-                           state.window((0, 0), (rows, self.hidden)))  # fmt: skip
+                self._write(output.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden)),
+                            state.window((0, 0), (rows, self.hidden)))  # fmt: skip
         return task.record(self.work)
 
     @abstractmethod
@@ -152,28 +159,44 @@ class Recurrence(ABC):
             return weight.view(direction, self.panel * p + axis(1), axis(0), shape=shape)
         return weight.view(direction, p, axis(0), axis(1), shape=shape)
 
+    def left_operand(self, state: View) -> View:
+        """A state [block, H] as products with R take it: in the layer's dtype, on a chip in global memory."""
+        size = (self.block, self.hidden)
+        state = self._narrow(state)
+        if not self.target.explicit_memory:
+            return state
+        shared = self.paths.private(self.dtype, size, state.shape)
+        self.task.store(shared, state)
+        return shared
+
     def recurrent_product(
-        self, weight: Buffer, direction: Dim, n: Dim, state: View, result: View, *addends: View
+        self, weight: Buffer, direction: Dim, n: Dim, left: View, result: View, addend: View | None = None
     ) -> None:
-        """result = state @ panel n of R + addends, which are rows or blocks in global memory."""
+        """result = left @ panel n of R + addend, which is f32 where the vector engine can read it."""
         paths, bounds = self.paths, (self.block, self.panel)
-        if self.target.explicit_memory:
-            shared = paths.private(F32, (self.block, self.hidden), state.shape)
-            self.task.store(shared, state)
-            state = shared
         panel = self.weight_panel(weight, direction, n, self.hidden)
         if not self.target.explicit_memory:
-            self.task.matmul(result, state, panel, nm=1, nk=1)
+            self.task.matmul(result, left, panel, nm=1, nk=1)
             product = result
         else:
-            acc = paths.accumulator(F32, bounds, result.shape)
-            paths.product(acc, bounds, state, panel, F32)
+            acc = paths.accumulator(self.dtype, bounds, result.shape)
+            paths.product(acc, bounds, left, panel, self.dtype)
             product = paths.to_vector(acc, bounds, F32)
-        for addend in addends:
-            self.task.add(result, product, paths.vector_input(addend, bounds, F32))
-            product = result
-        if product is not result:
+        if addend is not None:
+            self.task.add(result, product, addend)
+        elif product is not result:
             self.task.mov(result, product)
+
+    def _narrow(self, state: View) -> View:
+        """A state [block, H] in the layer's dtype."""
+        if self.dtype == F32:
+            return state
+        narrow = self.paths.passing(self.dtype, (self.block, self.hidden), "UB").window((0, 0), state.shape)
+        self.task.cvt(narrow, state)
+        return narrow
+
+    def _write(self, result: View, state: View) -> None:
+        self.task.store(result, self._narrow(state))
 
     def tile(self, *shape: int) -> Buffer:
         """A tile of f32."""
@@ -192,11 +215,11 @@ class Recurrence(ABC):
             self.step(self.direction, inputs)
             if result is not None:
                 hidden = states[0].window((0, 0), (self.rows, self.hidden))
-                self.task.store(result.view(at, self.direction, self.first + axis(0), axis(1),
-                                            shape=(self.rows, self.hidden)), hidden)  # fmt: skip
+                self._write(self._result(result, at), hidden)
 
-    def _result(self, buffer: Buffer, step: Dim, shape: tuple[Dim, ...]) -> View:
-        return buffer.view(step, self.direction, self.first + axis(1), axis(2), shape=shape)
+    def _result(self, buffer: Buffer, step: Dim) -> View:
+        shape = (self.rows, self.hidden)
+        return buffer.view(step, self.direction, self.first + axis(0), axis(1), shape=shape)
 
     def _project(self, x: Buffer, w: Buffer, bias: Buffer | None) -> None:
         """The workspace: x @ W + biases for all steps."""
@@ -212,15 +235,15 @@ class Recurrence(ABC):
                 steps = size if even else dmin(size, self.steps - size * s)
                 shape = (steps, rows, columns)
                 source = x.view(size * s + axis(0), self.first + axis(1), axis(2), shape=(steps, rows, self.width))
-                acc = self.paths.accumulator(F32, bounds, shape)
-                self.paths.product(acc, bounds, source, weight, F32)
+                acc = self.paths.accumulator(self.dtype, bounds, shape)
+                self.paths.product(acc, bounds, source, weight, self.dtype)
                 block = self.paths.to_vector(acc, bounds, F32)
                 column = self.panel * p + axis(2)
                 shifts = [] if bias is None else [0, self.columns] if self.joins_recurrent_bias else [0]
                 for shift in shifts:
                     assert bias is not None
                     part = bias.view(self.direction, shift + column, shape=shape)
-                    task.add(block, block, self.paths.vector_input(part, bounds, F32))
+                    task.add(block, block, self.paths.vector_f32(part, bounds, self.dtype))
                 task.store(self.space.view(self.direction, size * s + axis(0), self.first + axis(1), column,
                                            shape=shape), block)  # fmt: skip
 

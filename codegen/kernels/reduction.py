@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
@@ -29,6 +30,9 @@ _BLOCK = 1 << 13
 """Elements of a block, where one kept position has fewer."""
 _LANES = 64
 """Kept positions side by side of a block whose innermost axis is kept."""
+_CHIP_BLOCK = 1 << 13
+"""Elements of a block on a chip, to begin with."""
+_CHIP_LANES = 32
 
 REDUCE = {
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
@@ -41,7 +45,15 @@ ARG = {"ArgMax", "ArgMin"}
 
 def lower_reduction(node: Node, target: Target) -> list[Record]:
     """One task for a Fused node around a reduction; NotLowerable says why there is none."""
-    return _Lowering(node, target).run()
+    most = _CHIP_BLOCK
+    while True:
+        lowering = _Lowering(node, target, most)
+        records = lowering.run()
+        if not target.explicit_memory or lowering.task.bytes_in("UB") <= target.memories["UB"].bytes:
+            return records
+        most //= 2
+        if most < _CHIP_LANES:
+            raise NotLowerable("a block does not fit the vector engine's memory")
 
 
 def _integers(value: Value | None) -> tuple[int, ...] | None:
@@ -65,14 +77,14 @@ class _Chunk:
 
 
 class _Lowering:
-    def __init__(self, node: Node, target: Target) -> None:
-        if target.explicit_memory:
-            raise NotLowerable("reductions have no kernels with explicit memory")
+    def __init__(self, node: Node, target: Target, chip_block: int) -> None:
+        self.chip_block = chip_block
         self.node = node
         self.body = body_of(node)
         self.values = outer_values(node)
         self.outputs = outer_outputs(node)
         self.task = KernelTask(node, "reduction")
+        self.paths = MemoryPaths(self.task, target)
         place = next(
             (i for i, n in enumerate(self.body.nodes) if n.op in REDUCE | NORMALISE | ARG or n.op in _POOLS), None
         )
@@ -156,14 +168,20 @@ class _Lowering:
         self.kept = [g for g in range(len(space.groups)) if g not in self.reduced]
         sizes = [space.extents[g] for g in self.reduced]
         volume = product(sizes)
-        self.whole = isinstance(volume, int) and 0 < volume <= _WHOLE
-        if self.op in ARG:
+        inner_kept = bool(self.kept) and self.kept[-1] == len(space.groups) - 1
+        lanes = _CHIP_LANES if self.paths.explicit else _LANES
+        self.lanes = lanes if inner_kept else 1
+        most, self.most_in_chunk = _WHOLE, _CHUNK
+        if self.paths.explicit:
+            most = self.most_in_chunk = max(1, self.chip_block // self.lanes)
+        self.whole = isinstance(volume, int) and 0 < volume <= most
+        if self.op in ARG and not self.paths.explicit:
             self.whole = True
         pieces = [s if isinstance(s, int) and self.whole else None for s in sizes]
-        if self.op in ARG and any(p is None for p in pieces):
+        if self.whole and any(p is None for p in pieces):
             self._direct_only()
         if not self.whole:
-            pieces = list(blocks(sizes, _CHUNK))
+            pieces = list(blocks(sizes, self.most_in_chunk))
         self.pieces = dict(zip(self.reduced, pieces, strict=True))
         self.starts: dict[int, Dim] = {}
         self.counts: dict[int, Dim] = {}
@@ -178,6 +196,8 @@ class _Lowering:
             raise NotLowerable(f"{self.op} on {self.dtype}")
         if self.normalises and not self.dtype.is_float:
             raise NotLowerable(f"{self.op} on {self.dtype}")
+        for dtype in (self.dtype, self.compute, *(n.output.dtype for n in (*self.before, *self.after))):
+            self.paths.require(dtype)
         if len(self.anchor.outputs) > 1 and any(v.uses for v in self.anchor.outputs[1:]):
             raise NotLowerable("mean and deviation as results")
         known = {v.name for v in self.anchor.outputs[1:]}
@@ -192,10 +212,10 @@ class _Lowering:
         extents = [self.space.extents[g] for g in self.kept]
         volume = 1
         for size in self.pieces.values():
-            volume *= size or _CHUNK
-        most = max(1, _BLOCK // volume)
-        if self.kept and self.kept[-1] == len(self.space.groups) - 1:
-            most = max(most, _LANES)
+            volume *= size or self.most_in_chunk
+        most = max(1, (self.chip_block if self.paths.explicit else _BLOCK) // volume)
+        if self.lanes > 1:
+            most = max(most, self.lanes)
         elif not self.whole:
             # One row at a time: several would tempt the code generator to lay lanes across rows.
             most = 1
@@ -206,8 +226,14 @@ class _Lowering:
         for g, start, count, size in zip(self.kept, starts, counts, sizes, strict=True):
             self.starts[g], self.counts[g], self.blocks[g] = start, count, size
         self.kept_counts = tuple(counts)
-        self.kept_shape = tuple(sizes)
+        self.kept_shape = self._rows(sizes)
         self.small = ElementwiseEmitter(self.task, self.kept_shape or (1,), self.kept_counts or (1,), prefix="k")
+
+    def _rows(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a tile; on a chip with rows that are whole blocks of its memory for the smallest element."""
+        if not self.paths.explicit or not shape:
+            return tuple(shape)
+        return (*shape[:-1], -(-shape[-1] // 32) * 32)
 
     def _kept_index(self) -> list[Dim]:
         """Index per group for views over kept positions only."""
@@ -245,10 +271,10 @@ class _Lowering:
         index = tuple((self.starts[g] if g in self.starts else starts[g]) + axis(g) for g in groups)
         shape = tuple(self.blocks.get(g) or self.pieces[g] or 1 for g in groups)
         self._stats += 1
-        emitter = ElementwiseEmitter(self.task, shape or (1,), extents, prefix=f"c{self._stats}_")
-        operands = self._operands(self.before, index, extents)
-        if self.source.name in self.values:
-            operands[self.source.name] = self.space.view(self.values[self.source.name], index, extents)
+        emitter = ElementwiseEmitter(self.task, self._rows(shape) or (1,), extents, prefix=f"c{self._stats}_")
+        operands = self._operands(self.before, index, extents, emitter.shape)
+        if self.source.name in self.values and self.source.name not in operands:
+            operands[self.source.name] = self._input(self.values[self.source.name], index, extents, emitter.shape)
         emitter.run(self.before, operands, [self.source])
         x = operands[self.source.name]
         if isinstance(x, Imm):
@@ -259,14 +285,20 @@ class _Lowering:
             x = emitter.apply("TCVT", self.compute, x)
         return _Chunk(emitter, extents, index, x)
 
-    def _operands(self, nodes: Sequence[Node], index: Sequence[Dim], extents: Sequence[Dim]) -> dict[str, Operand]:
+    def _input(self, value: Value, index: Sequence[Dim], extents: Sequence[Dim], shape: Sequence[int]) -> View:
+        """A value where the vector engine reads it; `shape` is the static one of the block's tiles."""
+        return self.paths.vector_input(self.space.view(value, index, extents), shape, value.dtype)
+
+    def _operands(
+        self, nodes: Sequence[Node], index: Sequence[Dim], extents: Sequence[Dim], shape: Sequence[int]
+    ) -> dict[str, Operand]:
         used = {v.name for n in nodes for v in n.inputs if v is not None}
         result: dict[str, Operand] = {}
         for name, value in self.values.items():
             if (constant := immediate(value)) is not None:
                 result[name] = constant
             elif name in used:
-                result[name] = self.space.view(value, index, extents)
+                result[name] = self._input(value, index, extents, shape)
         return result
 
     def _stat(self, dtype: DType | None = None) -> View:
@@ -323,17 +355,24 @@ class _Lowering:
         if self.compute != self.dtype and self.op not in ARG:
             result = self.small.apply("TCVT", self.dtype, result)
         index = self._kept_index()
-        operands = self._operands(self.after, index, self.kept_counts or (1,))
+        operands = self._operands(self.after, index, self.kept_counts or (1,), self.small.shape)
         operands[out.name] = result
         self.small.run(self.after, operands, self.body.outputs)
         for name, value in self.outputs:
-            self._store(self.space.view(value, index, self.kept_counts or (1,), "out"), operands[name])
+            held, shape = operands[name], self.small.shape
+            if self.op in ARG and held == result and value.dtype == I64 and self.paths.explicit:
+                self._store_words(value, held, index)
+                continue
+            self.paths.store(self.space.view(value, index, self.kept_counts or (1,), "out"), held, shape, value.dtype)
 
-    def _store(self, destination: View, value: Operand) -> None:
-        if isinstance(value, Imm):
-            self.task.expands(destination, value)
-        else:
-            self.task.store(destination, value)
+    def _store_words(self, value: Value, held: Operand, index: Sequence[Dim]) -> None:
+        """Positions as i64 from an engine of 32 bits: low words, and zeros above."""
+        view = self.space.view(value, index, self.kept_counts or (1,), "out", words=True)
+        assert isinstance(held, View)
+        self.task.store(view, held)
+        zeros = self.small.tile(I32)
+        self.task.expands(zeros, 0)
+        self.task.store(replace(view, index=(*view.index[:-1], 1)), zeros)
 
     def _reduce(self) -> Operand:
         op, small, compute = self.op, self.small, self.compute
@@ -369,8 +408,35 @@ class _Lowering:
             raise NotLowerable("the mean of integers over a run-time axis")
         return self.small.apply("TDIV", self.compute, total, volume)
 
+    def _position_in_chunks(self) -> View:
+        """The first extreme over chunks: one that is better than what came before takes its place."""
+        task, small, maximum = self.task, self.small, self.op == "ArgMax"
+        best, place, base = self._stat(self.compute), self._stat(I32), self._stat(I32)
+        here, at, better = self._stat(self.compute), self._stat(I32), self._stat(BOOL)
+        low, high = (_neutral("TROWMAX", self.compute), _neutral("TROWMIN", self.compute))
+        task.expands(best, low if maximum else high)
+        task.expands(place, 0)
+        task.expands(base, 0)
+        last = {"last": 1} if self.anchor.attrs.get("select_last_index") else {}
+        (group,) = self.reduced
+        with self.passed() as chunk:
+            spread = [self.spread(s, chunk) for s in (here, at)]
+            task.instr("TROWMAX" if maximum else "TROWMIN", spread[0], chunk.x, axes=(group,))
+            task.instr("TROWARGMAX" if maximum else "TROWARGMIN", spread[1], chunk.x, axes=(group,), **last)
+            mode = ("g" if maximum else "l") + ("e" if last else "t")
+            task.instr("TCMP", better, here, best, mode=mode)
+            task.add(at, at, base)
+            task.sel(place, better, at, place)
+            task.sel(best, better, here, best)
+            task.add(base, base, self.pieces[group] or 0)
+        return place
+
     def _position(self) -> View:
+        if not self.whole:
+            return self._position_in_chunks()
         out = self.anchor.output.dtype
+        if self.paths.explicit:
+            out = I32
         stat = self._stat(out if out in (I32, I64) else I64)
         instruction = "TROWARGMAX" if self.op == "ArgMax" else "TROWARGMIN"
         last = {"last": 1} if self.anchor.attrs.get("select_last_index") else {}
@@ -424,7 +490,7 @@ class _Lowering:
         def parameter(c: _Chunk, value: Value) -> Operand:
             if (constant := immediate(value)) is not None:
                 return constant
-            view = self.space.view(value, c.index, c.counts)
+            view = self._input(value, c.index, c.counts, c.emitter.shape)
             return view if value.dtype == compute else c.emitter.apply("TCVT", compute, view)
 
         def result(c: _Chunk) -> Operand:
@@ -442,12 +508,13 @@ class _Lowering:
             out = self.anchor.output
             if out.dtype != self.compute:
                 value = c.emitter.apply("TCVT", out.dtype, value)
-            operands = self._operands(self.after, c.index, c.counts)
+            operands = self._operands(self.after, c.index, c.counts, c.emitter.shape)
             operands[out.name] = value
             operands.setdefault(self.source.name, c.x) if self.compute == self.dtype else None
             c.emitter.run(self.after, operands, self.body.outputs)
             for name, outer in self.outputs:
-                self._store(self.space.view(outer, c.index, c.counts, "out"), operands[name])
+                view = self.space.view(outer, c.index, c.counts, "out")
+                self.paths.store(view, operands[name], c.emitter.shape, outer.dtype)
 
 
 def _neutral(op: str, dtype: DType) -> float | int:

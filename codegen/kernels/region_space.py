@@ -12,6 +12,7 @@ from codegen.kernels.region_task import KernelTask
 from codegen.tile.ir import View
 from graph_opt.ir.core import Graph, Node, Value
 from tensor_types.dims import Dim, product
+from tensor_types.dtypes import I32
 from tensor_types.formats import Format
 
 
@@ -63,12 +64,21 @@ class Space:
         mine = self._logical.get(value.name, range(shift, self.rank))
         return [position[mine[a]] for a in order(value.format, len(value.shape)) if value.shape[a] != 1]
 
-    def view(self, value: Value, index: Sequence[Dim], extents: Sequence[Dim], role: str = "in") -> View:
-        """The value at `index` (one expression per group) for a block of these extents."""
+    def view(
+        self, value: Value, index: Sequence[Dim], extents: Sequence[Dim], role: str = "in", words: bool = False
+    ) -> View:
+        """The value at `index` (one expression per group) for a block of these extents.
+
+        `words` gives the low words of an i64 value as i32; those above are at 1 along the last index.
+        """
         places = self._places(value)
         chosen = [g for k in places for g, axes in enumerate(self.groups) if axes[0] == k or k in axes[:1]]
         chosen = list(dict.fromkeys(chosen))
-        buffer = self.task.operand(value, role, [self.extents[g] for g in chosen])
+        shape = [self.extents[g] for g in chosen]
+        if words:
+            buffer = self.task.operand(value, role, [*shape, 2], dtype=I32)
+            return buffer.view(*(index[g] for g in chosen), 0, shape=extents)
+        buffer = self.task.operand(value, role, shape)
         return buffer.view(*(index[g] for g in chosen), shape=extents)
 
 

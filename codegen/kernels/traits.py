@@ -38,8 +38,8 @@ TRAITS: tuple[FamilyTraits, ...] = (
         _POINTWISE, _POINTWISE, _BOTH, _FLOATS | {"i32", "i64"},
     ),
     FamilyTraits("attention", frozenset({"Attention"}), _NONE, _NONE, _PLAIN, frozenset({"f32", "f16", "bf16"})),
-    FamilyTraits("lstm", frozenset({"LSTM"}), _NONE, _NONE, _PLAIN, frozenset({"f32"})),
-    FamilyTraits("gru", frozenset({"GRU"}), _NONE, _NONE, _PLAIN, frozenset({"f32"})),
+    FamilyTraits("lstm", frozenset({"LSTM"}), _NONE, _NONE, _PLAIN, frozenset({"f32", "f16", "bf16"})),
+    FamilyTraits("gru", frozenset({"GRU"}), _NONE, _NONE, _PLAIN, frozenset({"f32", "f16", "bf16"})),
     FamilyTraits(
         "movement",
         frozenset(

@@ -142,15 +142,31 @@ def _float_to_float(code: VectorCode, a: Vec, dtype: DType) -> Vec:
 
 def _float_to_integer(code: VectorCode, a: Vec, dtype: DType) -> Vec:
     signed = dtype.kind == "int"
-    if dtype.bits < 8:
-        low, high = (-8.0, 7.0) if signed else (0.0, 15.0)
-        clipped = code.select(code.compare("ogt", code.like(low, a), a), code.like(low, a), a)
-        a = code.select(code.compare("olt", code.like(high, a), clipped), code.like(high, a), clipped)
+    if dtype.bits <= 16 or dtype == I32:
+        return _through_words(code, a, dtype)
     name = "fptosi" if signed else "fptoui"
     source = f"v{a.lanes}{'f64' if a.dtype == F64 else 'f32'}"
     kind = register_type(dtype)
     callee = f"llvm.{name}.sat.v{a.lanes}{kind}.{source}"
     return Vec(code.fn.call(f"<{a.lanes} x {kind}>", callee, code.typed(a)), dtype, a.lanes)
+
+
+def _through_words(code: VectorCode, a: Vec, dtype: DType) -> Vec:
+    """Saturating conversion by way of i32 lanes, which stays in vectors where LLVM's own takes lane after lane."""
+    signed = dtype.kind == "int"
+    low = float(-(1 << (dtype.bits - 1))) if signed else 0.0
+    high = float((1 << (dtype.bits - signed)) - 1)
+    beyond = high + 1 if dtype == I32 and a.dtype == F32 else None
+    """What f32 holds in place of the greatest i32: the first number that does not fit."""
+    if beyond is not None:
+        high = float(2**31 - 128)
+    inside = code.select(code.compare("ogt", a, code.like(low, a)), a, code.like(low, a))
+    inside = code.select(code.compare("olt", inside, code.like(high, a)), inside, code.like(high, a))
+    inside = code.select(code.compare("uno", a, a), code.like(0.0, a), inside)
+    whole = code.cast("fptosi", inside, I32)
+    if beyond is not None:
+        whole = code.select(code.compare("oge", a, code.like(beyond, a)), code.like(2**31 - 1, whole), whole)
+    return whole if dtype == I32 else code.cast("trunc", whole, dtype)
 
 
 def _integer_to_float(code: VectorCode, a: Vec, dtype: DType) -> Vec:

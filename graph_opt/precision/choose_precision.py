@@ -15,7 +15,7 @@ import numpy as np
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.infer import infer_node
-from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.precision.decisions import inside_kernels, narrow_nodes, narrowable_inputs
 from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES
 from tensor_types.dtypes import F16, F32, DType
@@ -70,10 +70,11 @@ class _Retyping:
     def run(self) -> None:
         for node in list(self.graph.nodes):
             computes_narrow = node in self.chosen and node not in self.inside.nodes
-            narrow = narrowable_inputs(node) if computes_narrow else []
-            narrow += [i for i, v in enumerate(node.inputs) if computes_narrow and v in self.rounded]
+            takes_narrow = set(narrowable_inputs(node)) if computes_narrow else set()
             for index, value in enumerate(node.inputs):
-                wanted = value if value is None else self._narrow(value, node) if index in narrow else self._f32(value, node)
+                if value is None or computes_narrow and value in self.rounded:
+                    continue
+                wanted = self._narrow(value, node) if index in takes_narrow else self._f32(value, node)
                 if wanted is not value:
                     node.set_input(index, wanted)
             if computes_narrow and node.op not in ACCUMULATES:
@@ -82,9 +83,10 @@ class _Retyping:
                 if node.op in ACCUMULATES:
                     node.attrs["result_dtype"] = F32.name
                 self._round_result(node)
-        for value, narrow_value in self.narrow_of.items():
-            if value.is_constant and not value.uses:
-                self.rewriter.replace(value, narrow_value, "cast")
+        public = {*self.graph.outputs, *(v for n in self.graph.nodes for v in captured_values(n))}
+        for value, narrow in self.narrow_of.items():
+            if value.is_constant and not value.uses and value not in public:
+                self.rewriter.replace(value, narrow, "cast")
         self.rewriter.erase_dead()
 
     def _narrow(self, value: Value, before: Node) -> Value:

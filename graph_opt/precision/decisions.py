@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.rewriter import captured_values
-from graph_opt.precision.lists import ACCUMULATES, CHOOSES, RENORMALISES, UNTOUCHED_INPUTS, WHITE, Policy
+from graph_opt.precision.lists import ACCUMULATES, KEEPS_OPERANDS, RENORMALISES, UNTOUCHED_INPUTS, WHITE, Policy
+from tensor_types.dims import names
 from tensor_types.dtypes import F32
 
 _ALIASES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "IfMerge"})
@@ -17,18 +19,20 @@ _ALIASES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", 
 def narrow_nodes(graph: Graph, policy: Policy, traits: Sequence[FamilyTraits]) -> set[Node]:
     """The nodes that run in `policy.narrow`, in three sweeps.
 
-    1. Backwards from choices (TopK, indices, phases): what feeds them keeps its dtype.
+    1. Backwards from TopK, indices, phases and the like: what feeds them keeps its dtype.
     2. Forwards: white nodes become narrow; gray ones if every f32 operand that is not a constant comes from a narrow
        node (or always, as the policy says).
     3. Backwards: a gray node that no narrow node reads keeps f32; its cast would come a node later anyhow.
     """
     if policy.narrow is None:
         return set()
-    kept = _feeding_choices(graph) | _captured_producers(graph)
+    kept = _feeding_sensitive(graph) | _captured_producers(graph)
     able = _able_operators(policy.narrow.name, traits) - policy.black
     chosen: set[Node] = set()
     for node in graph.nodes:
-        if node in kept or operator(node) not in able or not _computes_f32(node) or _is_depthwise(node):
+        if node in kept or operator(node) not in able or not _computes_f32(node):
+            continue
+        if _is_depthwise(node) or _is_late(node):
             continue
         if operator(node) in WHITE or policy.gray == "narrow":
             chosen.add(node)
@@ -68,8 +72,12 @@ def data_operands(node: Node) -> list[Value]:
 
 
 def is_elementwise(node: Node) -> bool:
+    return _kind(node) == "elementwise"
+
+
+def _kind(node: Node) -> str:
     declared = ops.get(node.op)
-    return declared is not None and declared.kind == "elementwise"
+    return declared.kind if declared is not None else ""
 
 
 @dataclass(frozen=True)
@@ -124,17 +132,25 @@ def _is_depthwise(node: Node) -> bool:
     return weight.shape[1] == 1
 
 
+def _is_late(node: Node) -> bool:
+    """True if only the run decides a size: such nodes run on the AI CPU, to which narrow floats are a burden."""
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+    return any(v.shape is None or any(is_fresh(name) for d in v.shape for name in names(d)) for v in values)
+
+
 def _computes_f32(node: Node) -> bool:
     """True if results are f32 and no index, length or truth value comes out beside them."""
     return node.output.dtype == F32 and all(v.dtype == F32 for v in node.outputs)
 
 
-def _feeding_choices(graph: Graph) -> set[Node]:
+def _feeding_sensitive(graph: Graph) -> set[Node]:
+    """Up to the nearest products, and on through what is linear: a bank of filters keeps its dtype as a whole."""
     pending: list[Node] = []
+    filters: set[Node] = set()
     for node in graph.nodes:
         takes_f32 = any(v is not None and v.dtype == F32 for v in node.inputs)
         gives_integers = any(v.dtype.is_integer for v in node.outputs)
-        if takes_f32 and (node.op in CHOOSES or gives_integers and node.op not in ("Shape", "Size")):
+        if takes_f32 and (node.op in KEEPS_OPERANDS or gives_integers and node.op not in ("Shape", "Size")):
             pending.extend(_producers(node))
     found: set[Node] = set()
     while pending:
@@ -142,8 +158,10 @@ def _feeding_choices(graph: Graph) -> set[Node]:
         if node in found or node.op in RENORMALISES:
             continue
         found.add(node)
-        if operator(node) not in WHITE:
-            pending.extend(_producers(node))
+        linear = [p for p in _producers(node) if operator(p) in WHITE or _kind(p) in ("movement", "shape")]
+        behind_product = operator(node) in WHITE or node in filters
+        filters.update(linear if behind_product else ())
+        pending.extend(linear if behind_product else _producers(node))
     return found
 
 

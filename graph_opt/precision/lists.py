@@ -33,11 +33,12 @@ BLACK = frozenset(
 NO_NARROW_KERNEL = frozenset({"AveragePool", "GlobalAveragePool", "LpPool", "GlobalLpPool"})
 """Operators of families that take 16-bit floats, without a kernel for them."""
 
-CHOOSES = frozenset(
+KEEPS_OPERANDS = frozenset(
     {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "Multinomial", "Range", "Sin", "Cos", "Tan", "QuantizeLinear",
-     "DynamicQuantizeLinear"}
+     "DynamicQuantizeLinear", "Log"}
 )  # fmt: skip
-"""A rounded operand changes the outcome: another index, another length, another phase."""
+"""A rounded operand changes the outcome: another index, another length, another phase; a logarithm shows what rounding
+adds to a sum that nearly cancels. What feeds these up to the last product keeps its dtype."""
 
 RENORMALISES = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization"})
 """Where the search for what feeds a choice ends, besides white operators: behind them lies the whole network."""
@@ -63,7 +64,7 @@ class Policy:
 
 POLICIES: dict[str, Policy] = {
     "must_keep_origin_dtype": Policy(None),
-    "force_fp16": Policy(F16, "narrow", frozenset({"Cast", "CastLike"}) | CHOOSES | NO_NARROW_KERNEL),
+    "force_fp16": Policy(F16, "narrow", frozenset({"Cast", "CastLike"}) | KEEPS_OPERANDS | NO_NARROW_KERNEL),
     "force_fp32": Policy(F16),
     "cube_fp16in_fp32out": Policy(F16),
     "allow_fp32_to_fp16": Policy(F16),

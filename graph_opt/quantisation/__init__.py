@@ -9,6 +9,8 @@ from graph_opt.quantisation.dequantize_weights import DequantizeWeights
 from graph_opt.quantisation.expand_integer_convolutions import ExpandIntegerConvolutions
 from graph_opt.quantisation.expand_qlinear import ExpandQLinear
 from graph_opt.quantisation.expand_quantisation import ExpandQuantisation
+from graph_opt.quantisation.expand_quantised_lstm import ExpandQuantisedLstm
+from graph_opt.quantisation.fold_zero_points import FoldZeroPoints
 from graph_opt.quantisation.fuse_qdq_matmul import FuseQdqMatmul
 
 __all__ = [
@@ -17,5 +19,7 @@ __all__ = [
     "ExpandIntegerConvolutions",
     "ExpandQLinear",
     "ExpandQuantisation",
+    "ExpandQuantisedLstm",
+    "FoldZeroPoints",
     "FuseQdqMatmul",
 ]

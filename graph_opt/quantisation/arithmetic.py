@@ -8,7 +8,7 @@ import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from tensor_types.dtypes import F32, I8, I16, I64, U8, U16, DType
+from tensor_types.dtypes import F32, I8, I16, I32, I64, U8, U16, DType
 
 CODES = frozenset({I8, U8, I16, U16})
 """Quantised dtypes that f32 holds exactly."""
@@ -67,7 +67,8 @@ class Arithmetic:
         if zero is not None and not is_zero(zero):
             whole = self("Add", whole, zero)
         low, high = bounds(dtype)
-        return self("Cast", self("Clip", whole, low, high), to=dtype.onnx)
+        # By way of i32, which is how vector units narrow.
+        return self("Cast", self("Cast", self("Clip", whole, low, high), to=I32.onnx), to=dtype.onnx)
 
     def finish(self, result: Value) -> None:
         """`result` takes the place of the node's first output, and the node goes."""

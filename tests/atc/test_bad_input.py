@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -243,15 +242,21 @@ def test_an_internal_error_goes_to_a_log(atc, mlp, monkeypatch, tmp_path):
 
 def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path):
     model = small_models.save("demo", tmp_path)
-    environment = {**os.environ, "OPENATC_CACHE": str(tmp_path / "cache")}
+    # Compiling waits, so that the interrupt always finds the conversion at work.
+    start = (
+        "import sys, time, atc.conversion as c, atc.cli\n"
+        "def wait(*_): print('compiling', flush=True); time.sleep(60)\n"
+        "c.compile_programs = wait\n"
+        "atc.cli.main(sys.argv[1:])"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "atc", "convert", str(model)], cwd=ROOT, env=environment, text=True,
+        [sys.executable, "-c", start, "convert", str(model)], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
-    process.stdout.readline()  # the first stage is over, compiling is not
-    time.sleep(0.05)
+    while "compiling" not in process.stdout.readline():
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err and "interrupted" in err
-    assert {p.name for p in tmp_path.iterdir()} <= {"demo.onnx", "cache"}
+    assert only(tmp_path) == {"demo.onnx"}

@@ -79,6 +79,26 @@ def test_one_package_serves_every_batch(tmp_path, atc):
         np.testing.assert_allclose(session.infer([x])[0], reference(model, {"x": x})[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_one_open_package_is_compared_at_several_shapes(atc, tmp_path, name):
+    model, package = small_models.save(name, tmp_path), tmp_path / "m.om"
+    assert atc("convert", model, "-o", package, "-q")[0] == 0
+    for batch, length in ((1, 1), (2, 17), (1, 33)):
+        code, out, _ = atc("compare", model, package, "--json", "--input_shape", f"input_ids:{batch},{length}")
+        found = json.loads(out)
+        assert code == 0 and found["verdict"] == "pass"
+        assert all(o["rel_l2"] < 1e-5 for o in found["outputs"])
+
+
+@pytest.mark.parametrize("mode", ["allow_mix_precision_bf16", "force_fp16"])
+def test_narrow_modes_have_the_limits_of_their_dtype(atc, tmp_path, mode):
+    model, package = small_models.save("demo", tmp_path), tmp_path / "m.om"
+    assert atc("convert", model, "-o", package, "-q", "--precision_mode", mode)[0] == 0
+    found = json.loads(atc("compare", model, package, "--json")[1])
+    assert found["verdict"] == "pass", found["first_bad"]
+    assert 1e-6 < found["outputs"][0]["rel_l2"] < 0.1
+
+
 def test_text_of_a_conversion_is_short(atc, tmp_path):
     model = small_models.save("demo", tmp_path)
     code, out, err = atc("convert", model)

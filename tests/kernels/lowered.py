@@ -139,7 +139,8 @@ def execute(records: Sequence[Record], values: dict[str, np.ndarray], dims: Mapp
         assert evaluate(record.grid, dims) == evaluate(program.grid_size(), names)
         if target(host).kind == "chip":
             shapes = {p.name: tuple(evaluate(d, names) for d in p.shape) for p in program.params}
-            interpret(program, {k: v.reshape(shapes[k]) for k, v in named.items()}, names)
+            dtypes = {p.name: p.dtype.numpy for p in program.params}
+            interpret(program, {k: v.view(dtypes[k]).reshape(shapes[k]) for k, v in named.items()}, names)
             continue
         kernel = Kernel(program, host)
         arguments = kernel.arguments(named, names)

@@ -37,11 +37,13 @@ def check_on_chips(
                 if operand.value is None:
                     tensors[param.name] = np.zeros(shape, param.dtype.numpy)
                 else:
-                    tensors[param.name] = np.ascontiguousarray(packed(operand, values[operand.value])).reshape(shape)
+                    held = np.ascontiguousarray(packed(operand, values[operand.value]))
+                    tensors[param.name] = np.atleast_1d(held).view(param.dtype.numpy).reshape(shape)
             interpret(program, tensors, dims)
             for param, operand in zip(program.params, record.operands, strict=True):
                 if operand.role == "out" and operand.value is not None:
-                    values[operand.value] = tensors[param.name].reshape(values[operand.value].shape)
+                    held = tensors[param.name]
+                    values[operand.value] = held.view(values[operand.value].dtype).reshape(values[operand.value].shape)
         for v in node.outputs:
             got, want = values[v.name].astype(np.float64), results[v.name].astype(np.float64)
             np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=f"{chip} {v.name}")

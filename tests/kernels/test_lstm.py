@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from codegen.kernels.gru import lower_gru
 from codegen.kernels.lstm import lower_lstm
@@ -83,6 +86,35 @@ def test_gru(direction: str, after: int) -> None:
     check(gru(5, 1, 12, 20, direction, after), lower_gru, atol=1e-5)
     check(gru(9, 3, 7, 33, direction, after, symbolic=True), lower_gru, atol=1e-5)
     check(gru(9, 3, 7, 33, direction, after, lengths=True), lower_gru, atol=1e-5)
+
+
+def halves(case: Case, dtype: type) -> Case:
+    """The case with all floats in a half type; the reference computes in f32 from the same numbers."""
+    arrays = {k: a.astype(dtype) if a.dtype == np.float32 else a for k, a in case.arrays.items()}
+    return replace(case, arrays=arrays, wide=True)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 4e-3), (bfloat16, 3e-2)])
+def test_halves(dtype: type, tolerance: float) -> None:
+    given = lstm(9, 3, 10, 33, "bidirectional", states=True, peephole=True)
+    check(halves(given, dtype), lower_lstm, tolerance, tolerance)
+    given = lstm(6, 5, 10, 8, states=True, lengths=True, symbolic=True)
+    check(halves(given, dtype), lower_lstm, tolerance, tolerance)
+    for after in (0, 1):
+        check(halves(gru(6, 3, 7, 33, "forward", after), dtype), lower_gru, tolerance, tolerance)
+
+
+def test_halves_on_chips() -> None:
+    given = lstm(5, 3, 24, 32, "bidirectional", states=True, peephole=True)
+    check_on_chips(halves(given, np.float16), lower_lstm, 4e-3, 4e-3)
+    check_on_chips(halves(given, bfloat16), lower_lstm, 3e-2, 3e-2, ["Ascend910B2"])
+    for after in (0, 1):
+        check_on_chips(halves(gru(5, 3, 24, 32, "forward", after), np.float16), lower_gru, 4e-3, 4e-3)
+
+
+def test_lengths_on_chips() -> None:
+    given = lstm(6, 3, 10, 8, states=True, lengths=True)
+    check_on_chips(halves(given, np.float16), lower_lstm, 4e-3, 4e-3)
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])

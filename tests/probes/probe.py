@@ -18,6 +18,7 @@ from codegen.llvm.compile import assembly, compile_program
 from codegen.llvm.detect import detect_host_class
 from codegen.llvm.lower import lower
 from codegen.targets import target
+from codegen.targets.hosts import HOSTS as host_targets
 from codegen.tile.interpreter import interpret
 from codegen.tile.ir import Program
 from codegen.tile.text import parse_program, program_to_text
@@ -28,15 +29,13 @@ from tests.kernels.lowered import Case, packed
 from tests.llvm.native import Kernel
 
 CHIPS = ("Ascend910B2", "Ascend310P3")
-_X86 = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-amx")
+_X86 = [t.name for t in host_targets if t.name.startswith("x86-64")]
 _best = detect_host_class()
+_runs = _X86[: _X86.index(_best) + 1] if _best in _X86 else [_best]
 HOSTS = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(name not in _X86[: _X86.index(_best) + 1] if _best in _X86 else True,
-                                       reason=f"this processor is {_best} and does not run {name}"),
-    )
-    for name in _X86
-]  # fmt: skip
+    pytest.param(name, marks=pytest.mark.skipif(name not in _runs, reason=f"this processor is {_best}"))
+    for name in [*_X86, "aarch64"]
+]
 """Host classes as test parameters; those that the processor cannot run are skipped."""
 _GUARD = 256
 _MARK = 0x5A

@@ -1,0 +1,54 @@
+"""Zero points of MatMulInteger with a constant right operand become constants, so that no run sums up the weight.
+
+1. A zero point of b moves into b where the shifted codes are bytes still: u8 about 128 is i8 about 0.
+2. (a - za) @ b = a @ b - za * (sum over k of b), and the sums of b are known: one vector over the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from graph_opt.ir.core import Graph, Node
+from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
+from tensor_types.dtypes import I8, I32, U8
+
+
+@dataclass(frozen=True)
+class FoldZeroPoints:
+    """See the module. Products of run-time operands keep their zero points."""
+
+    name: ClassVar[str] = "fold-zero-points"
+
+    def apply(self, graph: Graph) -> bool:
+        return any([_fold(graph, node) for node in list(graph.nodes) if node.op == "MatMulInteger"])
+
+
+def _fold(graph: Graph, node: Node) -> bool:
+    a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
+    if a is None or b is None or b.data is None or b.data.ndim < 2 or node.output.shape is None:
+        return False
+    if (a_zero is None and b_zero is None) or not is_single(a_zero) or (b_zero is not None and b_zero.data is None):
+        return False
+    codes = b.data.astype(np.int64)
+    if b_zero is not None and b_zero.data is not None:
+        zeros = b_zero.data.astype(np.int64)
+        codes = codes - (zeros.reshape(()) if zeros.size == 1 else zeros)
+    least, greatest = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    dtype = I8 if least >= -128 and greatest <= 127 else U8
+    if dtype == U8 and not (least >= 0 and greatest <= 255):
+        return False
+    do = Arithmetic(graph, node)
+    weight = b if is_zero(b_zero) else do.constant(codes.astype(dtype.numpy), "weight")
+    total = do("MatMulInteger", a, weight)
+    if a_zero is not None and not is_zero(a_zero):
+        sums = codes.sum(-2, keepdims=codes.ndim > 2)
+        if a_zero.data is not None:
+            shift = do.constant((sums * int(a_zero.data.reshape(()))).astype(np.int32), "shift")
+        else:
+            shift = do("Mul", do.constant(sums.astype(np.int32), "sums"), do.reshape(do.cast(a_zero, I32), ()))
+        total = do("Sub", total, shift)
+    do.finish(total)
+    return True
