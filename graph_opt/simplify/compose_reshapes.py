@@ -45,6 +45,8 @@ class ComposeReshapes:
             merged = rewriter.insert(
                 "Reshape", [source, operand], guards, before=node, outputs=[node.output.name], name=node.name
             )
+            if len(middle.uses) == 1 and not graph.is_output(middle):  # type: ignore[union-attr]
+                rewriter.absorb([middle], merged.output)  # type: ignore[list-item]
             rewriter.replace(node.output, merged.output, "same")
             gone.append(node)
         rewriter.erase_dead(gone)
