@@ -22,6 +22,7 @@ from tensor_types.formats import PLAIN, Format, channels_last
 
 _FOLLOW = {"Concat", "Slice", "Pad", "Split", "Resize", "IfMerge"}
 _REGROUP = {"Reshape", "Squeeze", "Unsqueeze"}
+_FEW_CHANNELS = 4
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class AssignFormats:
                 if value is None or value.is_constant or value.shape is None:
                     continue
                 format_ = wanted if index in data and wanted is not None and value.rank == _rank(wanted) else PLAIN
-                if value.format != format_:
+                if value.format != format_ and not (index == 0 and _reads_plain(node, value, wanting)):
                     node.set_input(index, _relayout(graph, node, value, format_, relayouts))
                     changed = True
             for value in node.outputs:
@@ -64,6 +65,13 @@ class AssignFormats:
                 rewriter.replace(value, plain)
                 rewriter.redirect([u for u in uses if u[0].op != "Relayout" or u[0].output is not plain], value)
         return changed
+
+
+def _reads_plain(node: Node, value: Value, wanting: set[str]) -> bool:
+    """A convolution copies its padded input anyway; with few channels it puts them in place on the way."""
+    channels = value.shape[1] if value.shape is not None and value.rank > 1 else None
+    few = isinstance(channels, int) and channels <= _FEW_CHANNELS
+    return node.op == "Conv" and node.op in wanting and value.format.is_plain and few
 
 
 def _rank(format_: Format) -> int:

@@ -20,8 +20,8 @@ TRAITS = (
 )
 
 
-def assigned(body: str, inputs: str = "%x: f32[n, 3, h, w]", outputs: str = "%y") -> Graph:
-    text = f"graph g({inputs}) -> ({outputs}) {{\n  const %w: f32[4, 3, 1, 1] = splat 0.5\n{textwrap.indent(body, '  ')}\n}}\n"
+def assigned(body: str, inputs: str = "%x: f32[n, 8, h, w]", outputs: str = "%y") -> Graph:
+    text = f"graph g({inputs}) -> ({outputs}) {{\n  const %w: f32[4, 8, 1, 1] = splat 0.5\n{textwrap.indent(body, '  ')}\n}}\n"
     graph = parse(text)
     AssignFormats(TRAITS).apply(graph)
     verify(graph)
@@ -56,7 +56,7 @@ def test_plain_operators_get_plain_data() -> None:
 
 
 def test_a_mixed_sum_becomes_channels_last() -> None:
-    graph = assigned("%c = Conv(%x, %w)\n%y = Add(%z, %c)", inputs="%x: f32[n, 3, h, w], %z: f32[n, 4, h, w]")
+    graph = assigned("%c = Conv(%x, %w)\n%y = Add(%z, %c)", inputs="%x: f32[n, 8, h, w], %z: f32[n, 4, h, w]")
     assert formats(graph) == {"Conv": "nhwc", "Add": "nhwc"}
     assert relayouts(graph) == 3
 
@@ -67,7 +67,18 @@ def test_means_that_keep_dims_follow() -> None:
 
 
 def test_regrouped_spatial_axes_stay_channels_last() -> None:
-    graph = assigned("const %s: i64[3] = dense [0, 4, -1]\n%c = Conv(%x, %w)\n%y = Reshape(%c, %s)", inputs="%x: f32[2, 3, 5, 7]")
+    graph = assigned("const %s: i64[3] = dense [0, 4, -1]\n%c = Conv(%x, %w)\n%y = Reshape(%c, %s)", inputs="%x: f32[2, 8, 5, 7]")
     reshape = next(n for n in graph.nodes if n.op == "Reshape")
     assert reshape.inputs[0] is not None and reshape.inputs[0].format == channels_last(4)
     assert reshape.output.format == channels_last(3)
+
+
+def test_a_convolution_of_few_channels_reads_plain_data() -> None:
+    text = "graph g(%x: f32[n, 3, h, w]) -> (%y) {\n  const %w: f32[4, 3, 1, 1] = splat 0.5\n  %y = Conv(%x, %w)\n}\n"
+    graph = parse(text)
+    AssignFormats(TRAITS).apply(graph)
+    verify(graph)
+    conv = next(n for n in graph.nodes if n.op == "Conv")
+    assert conv.inputs[0] is graph.inputs[0]
+    assert conv.output.format == channels_last(4)
+    assert relayouts(graph) == 1
