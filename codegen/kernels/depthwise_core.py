@@ -84,7 +84,10 @@ Run = tuple[Dim, Dim, tuple[int, ...], int]
 def emit_depthwise(
     paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish, most: int,
 ) -> None:  # fmt: skip
-    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]. `most` as in `emit_windows`."""
+    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels].
+
+    `most` as in `emit_windows`.
+    """
     b = paths.builder
     filters: Filter | None = None
 

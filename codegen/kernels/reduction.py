@@ -410,7 +410,7 @@ class _Lowering:
 
     def _position_in_chunks(self) -> View:
         """The first extreme over chunks: one that is better than what came before takes its place."""
-        task, small, maximum = self.task, self.small, self.op == "ArgMax"
+        task, maximum = self.task, self.op == "ArgMax"
         best, place, base = self._stat(self.compute), self._stat(I32), self._stat(I32)
         here, at, better = self._stat(self.compute), self._stat(I32), self._stat(BOOL)
         low, high = (_neutral("TROWMAX", self.compute), _neutral("TROWMIN", self.compute))

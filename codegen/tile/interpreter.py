@@ -123,7 +123,9 @@ class _Place:
         strides = [0] * len(self.shape)
         for steps, stride in zip(self.steps, array.strides, strict=True):
             strides = [s + step * stride for s, step in zip(strides, steps, strict=True)]
-        first = array[(*(slice(s, None) for s in self.starts), ...)]
+        # The ellipsis keeps a view of a rank-0 base, where an empty index alone would copy.
+        place: tuple[Any, ...] = (*(slice(s, None) for s in self.starts), ...)
+        first = array[place]
         return as_strided(first, self.shape, strides)
 
 

@@ -1,7 +1,9 @@
 """Zero points of MatMulInteger with a constant right operand become constants, so that no run sums up the weight.
 
-1. A zero point of b moves into b where the shifted codes are bytes still: u8 about 128 is i8 about 0.
-2. (a - za) @ b = a @ b - za * (sum over k of b), and the sums of b are known: one vector over the columns.
+1. A zero point of b moves into b where the shifted codes are bytes still: u8 about 128 is i8 about 0. Where they are
+   not, half of the range moves, so that b is i8 in any case, and the rest r of the zero point stays.
+2. (a - za) @ (b - r) = a @ b - za * (sum over k of b - r) - r * (sum over k of a). The sums of b are known: one vector
+   over the columns. Those of a are made once, not in every block of the product.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 
 from graph_opt.ir.core import Graph, Node
 from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
-from tensor_types.dtypes import I8, I32, U8
+from tensor_types.dtypes import I32
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,9 @@ def _fold(graph: Graph, node: Node) -> bool:
     if b_zero is not None and b_zero.data is not None:
         zeros = b_zero.data.astype(np.int64)
         codes = codes - (zeros.reshape(()) if zeros.size == 1 else zeros)
-    least, greatest = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
-    dtype = I8 if least >= -128 and greatest <= 127 else U8
-    if dtype == U8 and not (least >= 0 and greatest <= 255):
-        return False
     do = Arithmetic(graph, node)
-    weight = b if is_zero(b_zero) else do.constant(codes.astype(dtype.numpy), "weight")
-    total = do("MatMulInteger", a, weight)
+    stored, rest = _stored(b.data, codes)
+    total = do("MatMulInteger", a, b if is_zero(b_zero) else do.constant(stored, "weight"))
     if a_zero is not None and not is_zero(a_zero):
         sums = codes.sum(-2, keepdims=codes.ndim > 2)
         if a_zero.data is not None:
@@ -50,5 +48,21 @@ def _fold(graph: Graph, node: Node) -> bool:
         else:
             shift = do("Mul", do.constant(sums.astype(np.int32), "sums"), do.reshape(do.cast(a_zero, I32), ()))
         total = do("Sub", total, shift)
+    if rest.any():
+        of_rows = do("ReduceSum", do.cast(a, I32), do.constant(np.array([-1]), "axis"), keepdims=1)
+        total = do("Sub", total, do("Mul", of_rows, do.constant(rest.astype(np.int32), "rest")))
     do.finish(total)
     return True
+
+
+def _stored(data: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(bytes, rest): the codes are the bytes less the rest, which is 0 wherever bytes hold the codes themselves."""
+    least, greatest = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    if least >= -128 and greatest <= 127:
+        return codes.astype(np.int8), np.zeros((), np.int64)
+    if least >= 0 and greatest <= 255:
+        return codes.astype(np.uint8), np.zeros((), np.int64)
+    middle = 128 if data.dtype == np.uint8 else 0
+    stored = data.astype(np.int64) - middle
+    rest = (stored - codes).max(-2, keepdims=codes.ndim > 2)
+    return stored.astype(np.int8), rest.reshape(-1)[:1].reshape(()) if (rest == rest.flat[0]).all() else rest

@@ -65,6 +65,7 @@ def serialised(program: Program, target_name: str) -> bytes:
     return program_to_text(program).encode()
 
 
+@cache
 def from_bytes(data: bytes, target_name: str) -> Program:
     """The program that the bytes say, verified; printing it gives the same bytes."""
     program = parse_program(data.decode())
