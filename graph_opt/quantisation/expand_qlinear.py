@@ -35,7 +35,7 @@ def _expand(graph: Graph, node: Node) -> bool:
         return False
     left, right, result = (np.asarray(s, np.float32) for s in scales)
     convolution = node.op == "QLinearConv"
-    if b_zero is not None and not is_single(b_zero) and not convolution:
+    if b_zero is not None and not is_single(b_zero) and b_zero.data is None:
         return False
     factor = left.reshape(()) * right.reshape(-1) / result.reshape(())
     if factor.size == 1:

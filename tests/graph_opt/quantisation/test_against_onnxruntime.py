@@ -80,7 +80,7 @@ def test_qdq_matmul_with_bias(tmp_path: Path, dtype: str, weights: str) -> None:
     unsigned = weights in ("unsigned", "wide")
     w = _codes("uint8" if unsigned else "int8", k, n)
     constants = {
-        "xs": _f(0.02), "xz": _zero(dtype, 11), "w": w, "ys": _f(0.9), "yz": _zero(dtype, 5), "b": _floats(n, scale=3),
+        "xs": _f(0.02), "xz": _zero(dtype, 101), "w": w, "ys": _f(0.15), "yz": _zero(dtype, 90), "b": _floats(n, scale=3),
         "ws": _f(0.01) if weights != "column" else (np.abs(_floats(n)) * 0.01 + 0.001).astype(np.float32),
         "wz": np.zeros(n, w.dtype) if weights == "column" else _zero(str(w.dtype), 119 if weights == "wide" else 0),
     }  # fmt: skip
