@@ -15,7 +15,8 @@ import numpy as np
 from acl_runtime.executor import Graph, task_records
 from acl_runtime.kernels import Kernel, load_kernels
 from acl_runtime.om import Package, PackageError, open_package
-from acl_runtime.package_layout import PORTABLE, align, kernel_form, read_objects, section
+from acl_runtime.om.container import align
+from acl_runtime.package_layout import PORTABLE, kernel_form, read_objects, section
 from acl_runtime.plan_format import LoadedPlan, PlanConstant, PlanTask, read_plan
 from codegen.llvm.detect import detect_host_class
 from tensor_types.dims import Dim, evaluate, substitute

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.om import FusedGraph, PackageError, write_package
+from acl_runtime.om.container import align
 from tensor_types.dtypes import from_numpy
 from tensor_types.formats import Format, parse_format
 
-ALIGNMENT = 64
 PORTABLE = "portable"
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
@@ -53,11 +53,6 @@ class ConstantEntry:
 def section(host: str, part: str) -> str:
     """The section name of a part of a host class, or of the portable instance."""
     return f"{PORTABLE}/{part}" if host == PORTABLE else f"class/{host}/{part}"
-
-
-def align(position: int) -> int:
-    """The first multiple of 64 that is not below `position`."""
-    return -(-position // ALIGNMENT) * ALIGNMENT
 
 
 def constant_table(constants: Mapping[str, np.ndarray]) -> dict[str, ConstantEntry]:

@@ -15,7 +15,7 @@ def _generator(attrs: Attrs) -> np.random.Generator:
 
 def _dtype(attrs: Attrs, default: np.dtype) -> np.dtype:
     number = attrs.get("dtype")
-    return from_onnx(int(number)).numpy if number else default  # type: ignore[return-value]
+    return from_onnx(int(number)).numpy if number else default
 
 
 @implementation("RandomNormal", "RandomNormalLike")

@@ -85,6 +85,8 @@ def problem_of(node: Node) -> Problem:
     anchor = anchors[0]
     if any(anchor.input(i) is not None for i in range(4, 7)) or len(anchor.outputs) > 1:
         raise NotLowerable("cache operands or further results")
+    if any(int(anchor.attrs.get(f"{side}_window_size", -1)) >= 0 for side in ("left", "right")):  # type: ignore[call-overload]
+        raise NotLowerable("a sliding window")
     producers = {n.output.name: n for n in body.nodes if n.op == "Transpose"}
     for n in producers.values():
         if tuple(n.attrs.get("perm", ())) != _HEAD_SPLIT:  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from codegen.kernels.movement_chip import gather_on_chip, running_sum_on_chip
 from codegen.kernels.movement_copy import Walk, emit_copy, program_dim
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region import grid_blocks
@@ -21,7 +22,7 @@ class Move:
     """A movement node with its outer values; makes one task per copy."""
 
     def __init__(self, node: Node, target: Target) -> None:
-        self.node, self.explicit = node, target.explicit_memory
+        self.node, self.target, self.explicit = node, target, target.explicit_memory
         body = body_of(node)
         if len(body.nodes) != 1:
             raise NotLowerable("movement kernels hold one operator")
@@ -293,13 +294,16 @@ def _gather(m: Move) -> None:
                 x, y, rest, reads, _with_units(rest, where, indices.rank)
             )
             return
-    _host_only(m)
     task = KernelTask(m.node, "movement")
     outer, count, inner = product(shape[:where]), product(wanted), product(shape[where + 1 :])
     if any(d == 0 for d in (outer, count, inner)):
         return
     extents = [program_dim(task, d) for d in (outer, count, inner)]
     size = program_dim(task, shape[where])
+    if m.explicit:
+        gather_on_chip(task, m.target, x, indices, y, extents, size, False)
+        m.records.append(task.record(work=product(extents)))
+        return
     table = task.operand(x, shape=(extents[0], size, extents[2]))
     index = task.operand(indices, shape=(extents[1],))
     out = task.operand(y, "out", extents)
@@ -314,11 +318,6 @@ def _gather(m: Move) -> None:
         index.view(starts[1] + axis(1), shape=block), axis=1, wrap=1,
     )  # fmt: skip
     m.records.append(task.record(work=product(extents)))
-
-
-def _host_only(m: Move) -> None:
-    if m.explicit:
-        raise NotLowerable(f"{m.op.op} has no kernel with explicit memory")
 
 
 def _with_units(rest: Sequence[Dim], where: int, units: int) -> list[Walk]:
@@ -336,8 +335,12 @@ def _gather_elements(m: Move) -> None:
         raise NotLowerable("GatherElements of a corner")
     if any(d == 0 for d in wanted):
         return
-    _host_only(m)
     task = KernelTask(m.node, "movement")
+    if m.explicit:
+        whole = [program_dim(task, product(d)) for d in (wanted[:where], wanted[where : where + 1], wanted[where + 1 :])]
+        gather_on_chip(task, m.target, x, indices, y, whole, program_dim(task, shape[where]), True)
+        m.records.append(task.record(work=product(whole)))
+        return
     sizes, extents = [[program_dim(task, d) for d in s] for s in (shape, wanted)]
     table, index = task.operand(x, shape=sizes), task.operand(indices, shape=extents)
     out = task.operand(y, "out", extents)
@@ -352,11 +355,14 @@ def _cumsum(m: Move) -> None:
         raise NotLowerable("CumSum along a run-time axis")
     if any(d == 0 for d in shape):
         return
-    _host_only(m)
     task = KernelTask(m.node, "movement")
     at = where[0] % len(shape)
     sizes = [program_dim(task, d) for d in (product(shape[:at]), shape[at], product(shape[at + 1 :]))]
     source, out = task.operand(x, shape=sizes), task.operand(y, "out", sizes)
+    if m.explicit:
+        running_sum_on_chip(task, m.target, source, out, bool(m.attr("exclusive", 0)), bool(m.attr("reverse", 0)))
+        m.records.append(task.record(work=product(sizes)))
+        return
     g = task.grid("g", sizes[0])
     window = ((g, 0, 0), (1, sizes[1], sizes[2]))
     task.instr(
@@ -387,5 +393,3 @@ _RULES: dict[str, Callable[[Move], None]] = {
     "CumSum": _cumsum,
     "Resize": _resize,
 }
-
-

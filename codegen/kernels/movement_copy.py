@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
@@ -15,6 +16,8 @@ _BLOCK = 1 << 13
 _CROSS = 64
 """Extent of a block along both innermost axes of a transposing copy."""
 _RUN_TIME_ROW = 1 << 10
+_CHIP_BYTES = 1 << 16
+"""Largest block on a chip."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,14 @@ def emit_copy(
     if pad is not None:
         shapes[0] = [size_of(w.size) for w in reads]
     sizes = [size_of(e) for e in extents]
-    block = _blocks(sizes, reads, writes)
+    row = 1 if not explicit else max(1, 32 // source.dtype.bytes)
+    most = _BLOCK
+    while True:
+        block = _blocks(sizes, reads, writes, most)
+        padded = (*block[:-1], -(-(block or (1,))[-1] // row) * row)
+        if not explicit or prod(padded) * source.dtype.bytes <= _CHIP_BYTES:
+            break
+        most //= 2
     starts, counts = grid_blocks(task, sizes, block)
     x = task.operand(source, shape=shapes[0])
     y = task.operand(target, "out", shapes[1])
@@ -150,8 +160,7 @@ def emit_copy(
             for w in walks
         ]
 
-    row = 1 if not explicit else max(1, 32 // source.dtype.bytes)
-    tile = task.tile("t", source.dtype, (*block[:-1], -(-(block or (1,))[-1] // row) * row))
+    tile = task.tile("t", source.dtype, padded)
     shape = tuple(counts) or (1,)
     held = tile.view(*(axis(i) for i in range(len(tile.shape))), shape=shape)
     task.instr("TLOAD", held, View(x.name, tuple(index(reads)), shape), **({} if pad is None else {"pad": pad}))
@@ -181,14 +190,16 @@ def _without_units(walks: Sequence[Walk], extents: Sequence[Dim]) -> list[Walk]:
     return result
 
 
-def _blocks(extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk]) -> tuple[int, ...]:
+def _blocks(
+    extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk], most_elements: int
+) -> tuple[int, ...]:
     """Block extents: long along the target's innermost loop, and along the source's if that is another."""
     block = [1] * len(extents)
     inner = [next((w.loop for w in reversed(walks) if w.loop is not None), None) for walks in (writes, reads)]
     crossing = inner[0] is not None and inner[1] is not None and inner[0] != inner[1]
     first = [i for i in dict.fromkeys(inner) if i is not None]
     rest = [w.loop for w in reversed(writes) if w.loop is not None and w.loop not in first]
-    left = _BLOCK
+    left = most_elements
     for i in [*first, *rest]:
         extent = extents[i]
         most = min(left, _CROSS) if crossing and i in first else left

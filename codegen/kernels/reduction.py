@@ -231,9 +231,9 @@ class _Lowering:
 
     def _rows(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a tile; on a chip with rows that are whole blocks of its memory for the smallest element."""
-        if not self.paths.explicit or not shape:
+        if not self.paths.explicit:
             return tuple(shape)
-        return (*shape[:-1], -(-shape[-1] // 32) * 32)
+        return (*shape[:-1], -(-shape[-1] // 32) * 32) if shape else (32,)
 
     def _kept_index(self) -> list[Dim]:
         """Index per group for views over kept positions only."""

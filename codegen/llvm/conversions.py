@@ -5,7 +5,7 @@ In registers f16 and bf16 are f32 vectors holding representable numbers; `round_
 
 from __future__ import annotations
 
-from codegen.llvm.vector_code import Vec, VectorCode, memory_type, register_type
+from codegen.llvm.vector_code import Vec, VectorCode, register_type
 from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I16, I32, U8, DType
 
 
@@ -43,11 +43,6 @@ def to_memory(code: VectorCode, a: Vec) -> str:
             return code.fn.emit(f"bitcast <{a.lanes} x half> {half} to <{a.lanes} x i16>")
         return code.cast("trunc", _float_to_half(code, Vec(a.text, F32, a.lanes)), I16).text
     return a.text
-
-
-def memory_zero(dtype: DType, lanes: int) -> str:
-    """A zero vector as it stands in memory, for the lanes that a mask leaves out."""
-    return f"<{lanes} x {memory_type(dtype)}> zeroinitializer"
 
 
 def round_to(code: VectorCode, a: Vec, dtype: DType) -> Vec:

@@ -43,9 +43,6 @@ class Storage:
     def dtype(self, base: str) -> DType:
         return self._dtypes[base]
 
-    def is_param(self, base: str) -> bool:
-        return base in self._params
-
     def in_memory(self, base: str) -> bool:
         """True if results written to the base must reach memory."""
         return base in self._params or base in self.resident

@@ -24,8 +24,6 @@ class Function:
         self.result = result
         self.attributes = attributes
         self.lines: list[str] = []
-        self.entry_lines: list[str] = []
-        """Lines placed at the top of the entry block: allocas."""
         self.declarations: dict[str, str] = {}
         self.constants: dict[str, str] = {}
         """Module-level definitions of constant tables, by name."""
@@ -56,12 +54,6 @@ class Function:
 
     def branch_if(self, condition: str, then: str, orelse: str) -> None:
         self.do(f"br i1 {condition}, label %{then}, label %{orelse}")
-
-    def alloca(self, type_: str, align: int = 64) -> str:
-        """A stack slot in the entry block."""
-        name = f"%{self.fresh('slot')}"
-        self.entry_lines.append(f"  {name} = alloca {type_}, align {align}")
-        return name
 
     def call(self, result: str, callee: str, *args: str) -> str:
         """Calls `callee`, each argument written 'type value'; declares it. Returns '' for a void call."""
@@ -216,7 +208,7 @@ class Function:
         head = f"define {linkage} {self.result} @{self.name}({', '.join(self.params)}) {self.attributes} {{".replace(
             "  ", " "
         )
-        return "\n".join([head, "entry:", *self.entry_lines, *self.lines, "}", ""])
+        return "\n".join([head, "entry:", *self.lines, "}", ""])
 
 
 class CarriedLoop:

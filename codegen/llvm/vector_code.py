@@ -14,7 +14,7 @@ import numpy as np
 from codegen.llvm.host_class import HostClass
 from codegen.llvm.text import Function
 from codegen.tile.ir import Scalar
-from tensor_types.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from tensor_types.dtypes import BOOL, F32, F64, I32, I64, DType
 
 
 class UnsupportedDType(ValueError):
@@ -54,16 +54,6 @@ def memory_type(dtype: DType) -> str:
 def vector_type(dtype: DType, lanes: int) -> str:
     """LLVM vector type of the dtype in registers."""
     return f"<{lanes} x {register_type(dtype)}>"
-
-
-def signed_of(bits: int) -> DType:
-    """The signed integer dtype of that width."""
-    return {8: I8, 16: I16, 32: I32, 64: I64}[bits]
-
-
-def unsigned_of(bits: int) -> DType:
-    """The unsigned integer dtype of that width."""
-    return {8: U8, 16: U16, 32: U32, 64: U64}[bits]
 
 
 def scalar_constant(value: Scalar, dtype: DType) -> str:

@@ -192,18 +192,6 @@ class Graph:
             self.nodes.insert(self.nodes.index(before), node)
         return node
 
-    def remove_node(self, node: Node) -> None:
-        """Removes a node whose outputs have no uses, and its outputs; ValueError if one is still used."""
-        for value in node.outputs:
-            if value.uses or value in self.outputs:
-                raise ValueError(f"{node} cannot be removed: {value.name} is used")
-        for index, operand in enumerate(node.inputs):
-            if operand is not None:
-                operand.uses.remove((node, index))
-        for value in node.outputs:
-            self.values.pop(value.name, None)
-        self.nodes.remove(node)
-
     def is_output(self, value: Value) -> bool:
         return any(value is o for o in self.outputs)
 

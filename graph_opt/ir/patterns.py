@@ -40,8 +40,6 @@ from graph_opt.ir import ops
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 
-Bindings: TypeAlias = "dict[str, Value | Node | None]"
-
 
 @dataclass(frozen=True)
 class Declined:
@@ -74,10 +72,6 @@ class Match:
         node = self.bindings[name]
         assert isinstance(node, Node), f"{name} captures no node"
         return node
-
-    def maybe_node(self, name: str) -> Node | None:
-        node = self.bindings.get(name)
-        return node if isinstance(node, Node) else None
 
 
 @dataclass(frozen=True)

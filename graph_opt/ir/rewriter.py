@@ -152,10 +152,6 @@ class Rewriter:
 
     # --- origins
 
-    def add_origin(self, source: str, relation: str, value: Value) -> None:
-        """Lists a source tensor that the graph did not list: one from a subgraph whose nodes moved here."""
-        self._set_origin(source, Origin(relation, value.name))
-
     def _set_origin(self, source: str, origin: Origin) -> None:
         old = self.graph.origins.get(source)
         if old is not None and old.value is not None:

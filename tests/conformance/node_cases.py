@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+import importlib.util
 import pkgutil
 import traceback
 import warnings
@@ -63,7 +64,11 @@ def expected_failures() -> dict[str, str]:
     """Name and reason of every case that is known to fail."""
     lines = EXPECTED_FAILURES.read_text().splitlines()
     pairs = (line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#"))
-    return {name: reason for name, reason in pairs}
+    known = {name: reason for name, reason in pairs}
+    if importlib.util.find_spec("PIL") is None:
+        images = (name for name in load_cases(("image_decoder",)) if name.startswith("test_image_decoder"))
+        known.update(dict.fromkeys(images, "needs Pillow"))
+    return known
 
 
 def run_case(case: TestCase, folder: Path) -> Outcome:

@@ -87,7 +87,9 @@ def model(op: str, arrays: list[Any], attrs: dict[str, Any], n_outputs: int) -> 
     names = ["" if a is None else f"x{i}" for i, a in enumerate(arrays)]
     # onnxruntime wants quantised weights and their scales as constants.
     constant = {n for n, a in zip(names, arrays, strict=True) if op.startswith(("MatMulN", "QLinear")) and n != "x0"}
-    constant -= {f"x{i}" for i in ((3,) if op in ("QLinearAdd", "QLinearMul") else (2, 5) if op == "QLinearConcat" else ())}
+    constant -= {
+        f"x{i}" for i in ((3,) if op in ("QLinearAdd", "QLinearMul") else (2, 5) if op == "QLinearConcat" else ())
+    }
     pairs = [(n, a) for n, a in zip(names, arrays, strict=True) if n]
     outputs = [f"y{i}" for i in range(n_outputs)]
     node = helper.make_node(op, names, outputs, domain="com.microsoft", **attrs)

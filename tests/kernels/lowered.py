@@ -140,7 +140,7 @@ def execute(records: Sequence[Record], values: dict[str, np.ndarray], dims: Mapp
         if target(host).kind == "chip":
             shapes = {p.name: tuple(evaluate(d, names) for d in p.shape) for p in program.params}
             dtypes = {p.name: p.dtype.numpy for p in program.params}
-            interpret(program, {k: v.view(dtypes[k]).reshape(shapes[k]) for k, v in named.items()}, names)
+            interpret(program, {k: np.atleast_1d(v).view(dtypes[k]).reshape(shapes[k]) for k, v in named.items()}, names)
             continue
         kernel = Kernel(program, host)
         arguments = kernel.arguments(named, names)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from codegen.kernels.conv import lower_conv
+from codegen.kernels.operands import NotLowerable
 from tensor_types.dims import Dim, dim, floordiv
-from tests.kernels.lowered import HOSTS, Case, check, reference
+from tests.kernels.lowered import CHIPS, HOSTS, Case, check, reference
 
 rng = np.random.default_rng(0)
 
@@ -154,3 +155,47 @@ def test_transposed(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any
     case.symbolic = {"x": ("n", x[1], *(f"s{i}" for i in range(rank))), "c": tuple(out), "y": tuple(out)}
     case.dims = {"n": x[0], **{f"s{i}": d for i, d in enumerate(x[2:])}}
     check(case, lower_conv, 1e-4, 1e-5, HOSTS[-1:])
+
+
+def half(case: Case) -> Case:
+    case.arrays, case.wide = {k: v.astype(np.float16) for k, v in case.arrays.items()}, True
+    return case
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES, ids=str)
+def test_chips(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    for last in (True, False):
+        check(conv_case(x, w, tail=True, last=last, **attrs), lower_conv, 1e-4, 1e-5, ["Ascend910B2"])
+    check(half(conv_case(x, w, **attrs)), lower_conv, 2e-2, 2e-2, CHIPS)
+    if "auto_pad" not in attrs and attrs.get("group", 1) == 1:
+        check(conv_case(x, w, tail=True, symbolic=True, **attrs), lower_conv, 1e-4, 1e-5, ["Ascend910B2"])
+
+
+def test_chips_have_their_own_float_types() -> None:
+    for case, chip in ((conv_case((1, 8, 5, 5), (8, 8, 3, 3)), "Ascend310P3"), (f64_case(), "Ascend910B2")):
+        with pytest.raises(NotLowerable, match="cube"):
+            check(case, lower_conv, hosts=[chip])
+
+
+def f64_case() -> Case:
+    case = conv_case((1, 8, 5, 5), (8, 8, 3, 3))
+    case.arrays, case.wide = {k: v.astype(np.float64) for k, v in case.arrays.items()}, True
+    return case
+
+
+@pytest.mark.parametrize(("x", "k", "attrs"), DEPTHWISE, ids=str)
+def test_depthwise_on_chips(x: tuple[int, ...], k: int, attrs: dict[str, Any]) -> None:
+    w = (x[1], 1, k, k)
+    for last in (True, False):
+        check(conv_case(x, w, tail=True, last=last, group=x[1], **attrs), lower_conv, 1e-4, 1e-5, CHIPS)
+    check(conv_case(x, w, tail=True, symbolic=True, group=x[1], **attrs), lower_conv, 1e-4, 1e-5, CHIPS[:1])
+    check(half(conv_case(x, w, group=x[1], **attrs)), lower_conv, 2e-2, 2e-2, CHIPS)
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), TRANSPOSED, ids=str)
+def test_transposed_on_chips(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    arrays = {"x": f32(*x), "w": f32(*w), "b": f32(w[1] * attrs.get("group", 1))}
+    ops: list[Any] = [("ConvTranspose", ["x", "w", "b"], ["c"], attrs), ("Relu", ["c"], ["y"], {})]
+    for formats in ([], ["x", "c", "y"]):
+        case = Case("conv", ops, arrays, ["y"], ["w", "b"], last=formats)
+        check(case, lower_conv, 1e-4, 1e-5, ["Ascend910B2"])

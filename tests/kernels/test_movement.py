@@ -26,10 +26,13 @@ def i64(*values: int) -> np.ndarray:
 def run(op: str, arrays: dict[str, np.ndarray], outputs: list[str] | None = None, dynamic: tuple[str, ...] = ("x",),
         symbolic: dict[str, Any] | None = None, dims: dict[str, int] | None = None, last: tuple[str, ...] = (),
         **attrs: Any) -> None:  # fmt: skip
+    """Runs the operator on the host classes and on chips."""
     outputs = outputs or ["y"]
     constants = [k for k in arrays if k not in dynamic]
     ops = [(op, list(arrays), outputs, attrs)]
-    check(Case("movement", ops, arrays, outputs, constants, symbolic or {}, last, dims or {}), lower_movement)
+    case = Case("movement", ops, arrays, outputs, constants, symbolic or {}, last, dims or {})
+    check(case, lower_movement)
+    check(case, lower_movement, hosts=CHIPS)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (2, 33, 1, 18), (1, 64, 80)], ids=str)
@@ -138,7 +141,7 @@ def test_gather(where: int) -> None:
     run("GatherElements", {"x": f32(3, 4, 5), "i": rng.integers(-3, 3, (3, 4, 5))}, dynamic=("x", "i"), axis=where)
 
 
-def test_embedding_rows_and_a_bad_index() -> None:
+def test_embedding_rows() -> None:
     ids = rng.integers(0, 30, (2, 9))
     symbolic = {"i": ("n", "m"), "y": ("n", "m", 48)}
     run("Gather", {"x": f32(30, 48), "i": ids}, dynamic=("i",), symbolic=symbolic, dims={"n": 2, "m": 9}, axis=0)
@@ -149,6 +152,14 @@ def test_running_sums(where: int) -> None:
     for attrs in ({}, {"exclusive": 1}, {"reverse": 1}):
         x = rng.integers(0, 9, (4, 5, 6)).astype(np.float32)
         run("CumSum", {"x": x, "a": np.array(where)}, **attrs)
+
+
+def test_running_sums_longer_than_a_block() -> None:
+    x = rng.integers(0, 9, (2, 900, 70)).astype(np.float32)
+    for attrs in ({}, {"exclusive": 1}, {"reverse": 1}, {"reverse": 1, "exclusive": 1}):
+        run("CumSum", {"x": x, "a": np.array(1)}, **attrs)
+    symbolic = {"x": ("n", "m"), "y": ("n", "m")}
+    run("CumSum", {"x": x[0], "a": np.array(1)}, symbolic=symbolic, dims={"n": 900, "m": 70}, reverse=1)
 
 
 def test_nearest_resize_by_whole_factors() -> None:

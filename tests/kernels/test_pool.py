@@ -9,7 +9,7 @@ import pytest
 
 from codegen.kernels.pool import lower_pool
 from tensor_types.dims import Dim, dim, floordiv
-from tests.kernels.lowered import Case, check
+from tests.kernels.lowered import CHIPS, Case, check
 
 rng = np.random.default_rng(0)
 WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -56,3 +56,16 @@ def test_dilated_maximum() -> None:
     attrs = {"kernel_shape": [3, 3], "dilations": [2, 2], "pads": [1, 1, 1, 1]}
     for last in (True, False):
         check(pool_case("MaxPool", (1, 20, 9, 10), attrs, last), lower_pool)
+
+
+@pytest.mark.parametrize(("shape", "attrs"), WINDOWS, ids=str)
+def test_chips(shape: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    for last in (True, False):
+        check(pool_case("MaxPool", shape, attrs, last), lower_pool, hosts=CHIPS)
+        if attrs["kernel_shape"] != [13, 13]:
+            check(pool_case("AveragePool", shape, attrs, last), lower_pool, hosts=CHIPS)
+    if "auto_pad" not in attrs and "ceil_mode" not in attrs:
+        check(pool_case("MaxPool", shape, attrs, True, True), lower_pool, hosts=CHIPS)
+        case = pool_case("AveragePool", shape, {**attrs, "count_include_pad": 1}, True)
+        case.arrays, case.wide = {"x": case.arrays["x"].astype(np.float16)}, True
+        check(case, lower_pool, 2e-3, 1e-3, CHIPS)

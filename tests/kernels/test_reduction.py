@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from codegen.kernels.reduction import lower_reduction
-from tests.kernels.lowered import Case, check
+from tests.kernels.lowered import CHIPS, Case, check
 
 rng = np.random.default_rng(0)
 OPS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSumExp",
@@ -134,3 +134,48 @@ def test_half_precision_accumulates_in_f32() -> None:
     ops: list[Any] = [("Softmax", ["x"], ["y"], {"axis": -1})]
     case = Case("reduction", ops, {"x": f32(4, 300).astype(np.float16)}, ["y"], wide=True)
     check(case, lower_reduction, 2e-3, 1e-4)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_chips(op: str) -> None:
+    for shape in ((3, 17, 5), (2, 1, 33)):
+        for axes in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+            check(reduce_case(op, f32(*shape), axes, 1), lower_reduction, 2e-5, 1e-5, CHIPS)
+    x = f32(2, 6, 5000) * np.float32(0.01) + np.float32(op == "ReduceProd")
+    check(reduce_case(op, x, (2,), 1, ("n", 6, "m")), lower_reduction, 2e-4, 1e-5, CHIPS)
+    check(reduce_case(op, f32(2, 20, 7, 9) * 0.5, (2, 3), 0, last=True), lower_reduction, 2e-5, 1e-5, CHIPS)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_positions_on_chips(op: str, last: int) -> None:
+    for shape in ((5, 37, 3), (2, 20000)):
+        x = rng.integers(0, 4, shape).astype(np.float32)
+        for where in range(len(shape)):
+            ops = [(op, ["x"], ["y"], {"axis": where, "keepdims": 0, "select_last_index": last})]
+            check(Case("reduction", ops, {"x": x}, ["y"]), lower_reduction, hosts=CHIPS)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax_on_chips(op: str) -> None:
+    for shape in ((1, 1), (5, 7), (2, 3, 40), (2, 20000)):
+        ops = [("Mul", ["x", "s"], ["t"], {}), ("Add", ["t", "mask"], ["u"], {}), (op, ["u"], ["y"], {"axis": -1})]
+        arrays = {"x": f32(*shape) * 5, "s": np.array(0.3, np.float32), "mask": f32(shape[-1])}
+        check(Case("reduction", ops, arrays, ["y"], ["s"]), lower_reduction, 1e-5, 1e-5, CHIPS)
+    case = Case("reduction", [(op, ["x"], ["y"], {"axis": -1})], {"x": f32(4, 300).astype(np.float16)}, ["y"], wide=True)
+    check(case, lower_reduction, 2e-3, 1e-4, CHIPS)
+
+
+def test_normalisations_on_chips() -> None:
+    ops: list[Any] = [("LayerNormalization", ["x", "g", "b"], ["n"], {"axis": -1}), ("Add", ["n", "r"], ["y"], {})]
+    for d in (48, 9000):
+        arrays = {"x": f32(3, 5, d), "g": f32(d), "b": f32(d), "r": f32(3, 5, d)}
+        check(Case("reduction", ops, arrays, ["y"], ["g", "b"]), lower_reduction, 1e-4, 1e-5, CHIPS)
+    ops = [("InstanceNormalization", ["x", "g", "b"], ["y"], {"epsilon": 1e-5})]
+    pool: list[Any] = [("GlobalAveragePool", ["x"], ["y"], {}), ("HardSigmoid", ["y"], ["z"], {})]
+    arrays = {"x": f32(2, 19, 6, 5), "g": f32(19), "b": f32(19)}
+    for last in (False, True):
+        case = Case("reduction", ops, arrays, ["y"], ["g", "b"], last=["x", "y"] if last else [])
+        check(case, lower_reduction, 1e-4, 1e-5, CHIPS)
+        case = Case("pool", pool, {"x": arrays["x"]}, ["z"], last=["x", "z"] if last else [])
+        check(case, lower_reduction, 1e-4, 1e-5, CHIPS)

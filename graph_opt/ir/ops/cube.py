@@ -25,9 +25,12 @@ def matmul_shape(ctx: Inference, a: Shape | None, b: Shape | None) -> Shape | No
 
 
 def _result_dtype(ctx: Inference, given: DType) -> DType:
-    """The dtype of a product: its operands', or its accumulator's where `result_dtype` asks for it."""
-    wanted = ctx.attr("result_dtype") if ctx.op is not None and "result_dtype" in ctx.op.attrs else None
-    return dtype_of(wanted) if wanted else given
+    """The dtype of a product: its operands', or its accumulator's where a pass asks for it.
+
+    `result_dtype` is no attribute of the operators: models have none, so it is not declared.
+    """
+    wanted = ctx.node.attrs.get("result_dtype")
+    return dtype_of(str(wanted)) if wanted else given
 
 
 def _matmul(ctx: Inference) -> None:
@@ -181,20 +184,17 @@ def _einsum(ctx: Inference) -> None:
 
 
 _CONV = {**WINDOW, "group": 1}
-declare("MatMul", "A B", "cube", _matmul, {"result_dtype": STRING})
+declare("MatMul", "A B", "cube", _matmul)
 declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_integer)
 declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
-declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), {**_CONV, "result_dtype": STRING})
+declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), _CONV)
 declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), _CONV)
 declare(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
     conv_like(0, 3, 7), _CONV,
 )  # fmt: skip
-declare(
-    "ConvTranspose", "X W B?", "cube", _conv_transpose,
-    {**_CONV, "output_padding": INTS, "output_shape": INTS, "result_dtype": STRING},
-)  # fmt: skip
+declare("ConvTranspose", "X W B?", "cube", _conv_transpose, {**_CONV, "output_padding": INTS, "output_shape": INTS})
 declare(
     "DeformConv", "X W offset B? mask?", "cube", conv_like(0, 1, 0),
     {"dilations": INTS, "group": 1, "kernel_shape": INTS, "offset_group": 1, "pads": INTS, "strides": INTS},

@@ -51,14 +51,25 @@ def pool(ctx: Inference) -> None:
     if shape is None:
         out: tuple[Dim, ...] = ctx.fresh_shape(len(kernel) + 2)
     else:
-        out = (*shape[:2], *window_shape(ctx, shape[2:], kernel, bool(ctx.attr("ceil_mode"))))
+        first = _first_spatial(ctx)
+        spatial = window_shape(ctx, shape[first : first + len(kernel)], kernel, bool(ctx.attr("ceil_mode")))
+        out = (*shape[:first], *spatial, *shape[first + len(kernel) :])
     ctx.set(0, ctx.dtype(), out)
     ctx.set(1, I64, out)
 
 
 def global_pool(ctx: Inference) -> None:
-    shape = ctx.shape()
-    ctx.set(0, ctx.dtype(), None if shape is None else (*shape[:2], *([1] * (len(shape) - 2))))
+    shape, first = ctx.shape(), _first_spatial(ctx)
+    if shape is None:
+        return ctx.set(0, ctx.dtype(), None)
+    count = len(shape) - 2
+    ctx.set(0, ctx.dtype(), (*shape[:first], *([1] * count), *shape[first + count :]))
+
+
+def _first_spatial(ctx: Inference) -> int:
+    """The axis at which the spatial ones start: operators of com.microsoft may have the channels last."""
+    last = "channels_last" in (ctx.op.attrs if ctx.op else ()) and ctx.attr("channels_last")
+    return 1 if last else 2
 
 
 def _unpool(ctx: Inference) -> None:
