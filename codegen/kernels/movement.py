@@ -337,7 +337,8 @@ def _gather_elements(m: Move) -> None:
         return
     task = KernelTask(m.node, "movement")
     if m.explicit:
-        whole = [program_dim(task, product(d)) for d in (wanted[:where], wanted[where : where + 1], wanted[where + 1 :])]
+        groups = (wanted[:where], wanted[where : where + 1], wanted[where + 1 :])
+        whole = [program_dim(task, product(d)) for d in groups]
         gather_on_chip(task, m.target, x, indices, y, whole, program_dim(task, shape[where]), True)
         m.records.append(task.record(work=product(whole)))
         return
