@@ -69,7 +69,7 @@ class _Cube:
         slides: Sequence[Sequence[Slide]],
     ) -> None:  # fmt: skip
         taps = [max(s.taps for s in along) for along in zip(*slides, strict=True)]
-        spans = [max(int(s.span(n)) for s in along)  # type: ignore[arg-type]
+        spans = [max(int(s.span(n)) for s in along)
                  for n, along in zip(block, zip(*slides, strict=True), strict=True)]  # fmt: skip
         self._paths, self._channels = paths, channels
         memories = paths.target.memories

@@ -262,7 +262,7 @@ class _Windows:
             tile = b.tile(f"acc{self.tiles}", dtype, tile_shape)
         self.tiles += 1
         acc = tile.window((0,) * (rank + 1), extents)
-        terms = [(tap, source(tap)) for tap in taps]
+        terms: list[tuple[tuple[Dim, ...], View]] = [(tap, source(tap)) for tap in taps]
         if self.paths.explicit and any(view.base == self.x.name for _, view in terms):
             tiles = [self._tap_tile(t, tile_shape) for t in (self.x.dtype, dtype)]
             raw, wide = (t.window((0,) * (rank + 1), extents) for t in tiles)

@@ -144,7 +144,9 @@ class MemoryPaths:
         scratch = self.builder.workspace(dtype, (*(extent for _, extent in self._grid), *shape))
         return scratch.view(*(dim(name) for name, _ in self._grid), *map(axis, range(len(shape))), shape=extents)
 
-    def store(self, dst: View, source: Operand, shape: Sequence[int] = (), dtype: DType | None = None) -> None:
+    def store(
+        self, dst: View, source: Operand | float, shape: Sequence[int] = (), dtype: DType | None = None
+    ) -> None:
         """Writes a block in UB (of a host: anywhere) to global memory; `shape` and `dtype` are needed of a number."""
         if isinstance(source, View):
             self.builder.store(dst, source)
@@ -153,7 +155,8 @@ class MemoryPaths:
         else:
             assert dtype is not None
             self.require(dtype)
-            block = _block(self.passing(dtype, shape, "UB"), dst.shape)
+            # A tile of its own: those that data passes through may hold results that are yet to be stored.
+            block = _block(self.tile(dtype, shape), dst.shape)
             self.builder.expands(block, source)
             self.builder.store(dst, block)
 

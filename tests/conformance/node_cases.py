@@ -52,7 +52,8 @@ class Outcome:
 def load_cases(modules: tuple[str, ...] | None = None) -> dict[str, TestCase]:
     """Node tests by name, of the given modules of onnx.backend.test.case.node (None: all of them)."""
     if modules is None:
-        modules = tuple(m.name for m in pkgutil.walk_packages(node_package.__path__))
+        prefix = f"{node_package.__name__}."
+        modules = tuple(m.name.removeprefix(prefix) for m in pkgutil.walk_packages(node_package.__path__, prefix))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for module in modules:
