@@ -26,8 +26,6 @@ class Lowered:
 
     records: list[Record] = field(default_factory=list)
     guards: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)
-    """AI CPU nodes and why they are there."""
 
     def add(self, record: Record, node: Node) -> None:
         self.records.append(record)
@@ -83,8 +81,6 @@ def _drop_unread(graph: Graph, lowered: Lowered) -> None:
     kept.reverse()
     lowered.records = [r for r, _ in kept]
     lowered.guards = [g for _, g in kept]
-    hosts = {r.node for r in host_records(lowered)}
-    lowered.reasons = {name: why for name, why in lowered.reasons.items() if name in hosts}
 
 
 def _names(record: Record) -> tuple[set[str], set[str]]:
@@ -173,7 +169,6 @@ def _add_host(lowered: Lowered, node: Node, reason: str) -> None:
         attrs["captured"] = [v.name for v in captured]
         attrs.update({name: _body(body) for name, body in node.subgraphs.items()})
     lowered.add(HostRecord(node.op, names, outputs, node.name, attrs, late, reason), node)
-    lowered.reasons[node.name] = reason
 
 
 def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,10 +41,9 @@ from graph_opt.simplify import (
 )
 
 
-def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> list[Pass]:
-    """Simplify, fuse by meaning, choose dtypes, lay out, fuse loops."""
-    families = tuple(traits)
-    simplify: list[Pass] = [
+def simplification() -> list[Pass]:
+    """Folding, dead code, duplicates and branches: run before, between and after the fusions by meaning."""
+    return [
         FoldShapes(),
         FoldConstants(evaluate),
         RemoveIdentities(),
@@ -55,10 +54,15 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         EliminateCommonSubexpressions(),
         EliminateDeadCode(),
     ]
+
+
+def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> list[Pass]:
+    """Simplify, fuse by meaning, choose dtypes, lay out, fuse loops."""
+    families = tuple(traits)
     return [
-        *simplify,
+        *simplification(),
         FlattenIf(),
-        *simplify,
+        *simplification(),
         DequantizeLate(),
         FuseQdqMatmul(),
         ExpandQLinear(),
@@ -73,7 +77,7 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         MergeTransposes(),
         FuseAttention(families),
         MergeSiblingMatmuls(),
-        *simplify,
+        *simplification(),
         ChoosePrecision(families, precision_mode),
         AssignFormats(families),
         EliminateDeadCode(),

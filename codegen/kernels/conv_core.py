@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codegen.kernels.conv_geometry import Axis, even_block
-from codegen.llvm.cube_tiling import recommend_tiling
+from codegen.targets.matmul_tiling import recommend_tiling
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmin, product

@@ -16,7 +16,7 @@ from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
-from codegen.llvm.cube_tiling import recommend_tiling
+from codegen.targets.matmul_tiling import recommend_tiling
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis

@@ -10,11 +10,12 @@ import numpy as np
 from codegen.llvm.compile import compile_text
 from codegen.llvm.detect import detect_host_class
 from codegen.llvm.lower import lower, scratch_bytes, symbol_name
+from codegen.targets.hosts import HOSTS as HOST_TARGETS
 from codegen.tile.ir import Program
 from tensor_types.dims import evaluate
 
-_ORDER = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
-HOSTS = _ORDER[: _ORDER.index(min(detect_host_class().replace("amx", "v4"), _ORDER[-1])) + 1]
+_X86 = tuple(t.name for t in HOST_TARGETS if t.name.startswith("x86-64"))
+HOSTS = _X86[: _X86.index(detect_host_class()) + 1]
 """Host classes that this machine can run."""
 _counter = iter(range(1 << 30))
 _jit: list[llvm.LLJIT] = []

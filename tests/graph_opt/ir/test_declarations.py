@@ -40,8 +40,7 @@ def test_inputs_and_attributes_are_those_of_the_schema(name: str) -> None:
         assert [i[-1:] if i[-1:] in "?*" else "" for i in declared.inputs] == [
             option.get(i.option.name, "") for i in schema.inputs
         ]
-    # `result_dtype` is ours: a product of narrow operands may give its accumulator's dtype.
-    assert set(declared.attrs) - {"result_dtype"} == set(schema.attributes)
+    assert set(declared.attrs) == set(schema.attributes)
     for key, attribute in schema.attributes.items():
         if not attribute.default_value.name:
             assert declared.attrs[key].default is None, key

@@ -14,30 +14,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from acl_runtime.aicpu import evaluate
+from atc.pipeline import simplification
 from frontend import read_model
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import Pass, run_passes
-from graph_opt.simplify import (
-    AbsorbExpands,
-    ComposeReshapes,
-    EliminateCommonSubexpressions,
-    EliminateDeadCode,
-    FlattenIf,
-    FoldConstants,
-    FoldShapes,
-    MergeTransposes,
-    RemoveIdentities,
-    SelectBranches,
-    SimplifyArithmetic,
-)
+from graph_opt.simplify import FlattenIf, MergeTransposes
 from models import registry
 from tests.graph_opt.simplify.graph_to_onnx import run
 
-ONCE: tuple[Pass, ...] = (
-    FoldShapes(), FoldConstants(evaluate), RemoveIdentities(), ComposeReshapes(), SelectBranches(),
-    SimplifyArithmetic(), AbsorbExpands(), MergeTransposes(), EliminateCommonSubexpressions(), EliminateDeadCode(),
-)  # fmt: skip
+ONCE: tuple[Pass, ...] = (*simplification(), MergeTransposes())
 
 
 def worst_error(graph: Graph, path: Path, feeds: dict[str, np.ndarray]) -> float:

@@ -7,33 +7,17 @@ import random
 import numpy as np
 import pytest
 
-from acl_runtime.aicpu import evaluate
+from atc.pipeline import simplification
 from graph_opt.ir import Graph, Origin, Value
 from graph_opt.ir.passes import Pass, run_passes
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.verifier import verify
-from graph_opt.simplify import (
-    AbsorbExpands,
-    ComposeReshapes,
-    EliminateCommonSubexpressions,
-    EliminateDeadCode,
-    FlattenIf,
-    FoldConstants,
-    FoldShapes,
-    MergeTransposes,
-    RemoveIdentities,
-    SelectBranches,
-    SimplifyArithmetic,
-)
+from graph_opt.simplify import FlattenIf, MergeTransposes
 from tensor_types.dims import dim
 from tensor_types.dtypes import BOOL, F32
 from tests.graph_opt.simplify.graph_to_onnx import run
 
-PASSES: tuple[Pass, ...] = (
-    FoldShapes(), FoldConstants(evaluate), RemoveIdentities(), ComposeReshapes(), SelectBranches(),
-    SimplifyArithmetic(), AbsorbExpands(), MergeTransposes(), EliminateCommonSubexpressions(), EliminateDeadCode(),
-    FlattenIf(), FoldShapes(), EliminateCommonSubexpressions(), RemoveIdentities(), EliminateDeadCode(),
-)  # fmt: skip
+PASSES: tuple[Pass, ...] = (*simplification(), FlattenIf(), *simplification(), MergeTransposes())
 UNARY = ("Neg", "Abs", "Relu", "Sigmoid", "Identity", "Dropout")
 NUMBERS = (0.0, -0.0, 1.0, 2.0, 0.5, -1.5)
 

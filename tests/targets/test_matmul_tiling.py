@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.llvm.cube_tiling import recommend_tiling
+from codegen.targets.matmul_tiling import recommend_tiling
 
 AVX512 = {"vector_bytes": 64, "registers": 32}
 
