@@ -24,10 +24,13 @@ def viewer_graph(graph: Graph, lowered: Lowered, constants: Mapping[str, np.ndar
         for name, e in table.items()
         if name in shown.read and e.strings is None
     ]
+    # An output of no elements is made by no task: viewers have nothing to draw it from.
+    drawn = {t.name for n in shown.nodes for t in n.outputs} | {v.name for v in graph.inputs} | {c.name for c in consts}
+    ends = [_tensor(v, shown.latest.get(v.name, v.name)) for v in graph.outputs]
     return FusedGraph(
         graph.name,
         [_tensor(v, v.name) for v in graph.inputs],
-        [_tensor(v, shown.latest.get(v.name, v.name)) for v in graph.outputs],
+        [t for t in ends if t.name in drawn],
         shown.nodes,
         consts,
     )

@@ -25,6 +25,8 @@ from tensor_types.dims import Dim, ceildiv, dmax, dmin
 from tensor_types.dtypes import BF16, BOOL, F16, F32
 
 _HEAD_SPLIT = (0, 2, 1, 3)
+_TINY = 1e-30
+"""Below any sum of a row that sees something."""
 _LOWEST = -3.4028234663852886e38
 """Maxima start here, not at -inf: exp(-inf - maximum) is then 0 and never NaN."""
 _LOG2_E = 1.4426950408889634
@@ -223,6 +225,11 @@ class _Kernel:
         assert self.p.mask is not None and self.mask is not None
         view = self.mask.view(*index, shape=scores.shape)
         return self.paths.vector_input(view, (_CHIP_QUERIES, _CHIP_KEYS), self.p.mask.dtype)
+
+    def guard(self, sums: View) -> None:
+        """A row that a bool mask hides everywhere gives 0: its sum of exponentials is 0, any other's is at least 1."""
+        if self.p.mask is not None and self.p.mask.dtype == BOOL:
+            self.task.max(sums, sums, _TINY)
 
     def masked(self, scores: View, view: View, scratch: Callable[[], View]) -> None:
         """Applies the mask, additive or bool, in place."""
@@ -423,6 +430,7 @@ class _HostKernel(_Kernel):
         size = (rows, p.v.width)
         products = self.products.window((0, 0), size)
         if one:
+            self.guard(part)
             task.recip(part, part)
         else:
             task.mul(sums, sums, factor)
@@ -441,6 +449,7 @@ class _HostKernel(_Kernel):
         rows = _extent(self.rows, i, total)
         size = (rows, self.p.v.width)
         kept = self.held.window((self.rows * i, 0), size)
+        self.guard(self.sums.window((self.rows * i,), (rows,)))
         task.div(kept, kept, self.sums.view(self.rows * i + axis(0), shape=size))
         task.store(self._result(self.first + self.rows * i, size), kept)
 
@@ -514,6 +523,7 @@ class _ChipKernel(_Kernel):
             task.add(output, output, paths.to_vector(result, (self.rows, dv), F32))
 
         self.loop("j", ceildiv(self.t, keys), key_block)
+        self.guard(total)
         task.div(output, output, _rows(sums, size))
         destination = p.out.view(self.out, self.batch, self.head, first + axis(0), axis(1), size)
         if dtype == F32:

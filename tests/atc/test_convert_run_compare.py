@@ -12,12 +12,34 @@ import pytest
 import small_models
 
 from acl_runtime import InferSession
+from atc import convert
 
 SHAPES = {"bert": "input_ids:2,9;attention_mask:2,9;token_type_ids:2,9", "llama": "input_ids:1,7;position_ids:1,7"}
 
 
 def reference(model: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     return ort.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def test_an_output_without_elements(tmp_path):
+    cut = small_models.helper.make_node("Slice", ["x", "at", "at", "axis"], ["empty"])
+    kept = small_models.helper.make_node("Relu", ["x"], ["y"])
+    floats = small_models.TensorProto.FLOAT
+    constants = [small_models.array("at", np.array([2])), small_models.array("axis", np.array([1]))]
+    model = small_models.model_of(
+        [cut, kept],
+        [small_models.info("x", floats, [3, 4])],
+        [small_models.info("empty", floats, [3, 0]), small_models.info("y", floats, [3, 4])],
+        constants,
+    )
+    path = tmp_path / "empty.onnx"
+    small_models.onnx.save(model, path)
+    package = tmp_path / "empty.om"
+    convert(path, package)
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    empty, y = InferSession(0, package).infer([x])
+    assert empty.shape == (3, 0)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
 @pytest.mark.parametrize("name", list(small_models.BUILDERS))
