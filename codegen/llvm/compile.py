@@ -31,9 +31,10 @@ def llvm_triple(host: HostClass) -> str:
 def _machine(host: HostClass) -> llvm.TargetMachine:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    # Position-independent with the small code model: LLJIT loads it, and bytes do not depend on addresses.
+    # Large code model: the linker of LLJIT places code and constants independently, and in a process with gigabytes of
+    # mappings they may lie further apart than a 32-bit displacement reaches; LLVM then ends the process.
     return llvm.Target.from_triple(llvm_triple(host)).create_target_machine(
-        cpu=host.cpu, features=host.features, opt=_OPT_LEVEL, reloc="pic", codemodel="small", jit=False
+        cpu=host.cpu, features=host.features, opt=_OPT_LEVEL, reloc="static", codemodel="large", jit=False
     )
 
 

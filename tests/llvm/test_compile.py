@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from codegen.llvm.workers import CompileError, compile_many
 from codegen.targets.hosts import HOSTS
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.text import program_to_text
-from tensor_types.dtypes import DTYPES, F32
+from tensor_types.dtypes import DTYPES, F32, F64
 from tensor_types.errors import EnvironmentProblem
 from tests.llvm.test_reductions import softmax
 
@@ -157,3 +158,26 @@ def test_the_symbol_names_the_program() -> None:
     assert f"define i64 @{symbol_name(program)}(ptr %args, ptr %dims, i64 %begin, i64 %end, ptr %scratch)" in lower(
         program, "x86-64-v4"
     )
+
+
+def relocations(elf: bytes) -> set[int]:
+    """Types of all relocations of an ELF64 object."""
+    sections, size, count = struct.unpack_from("<Q", elf, 40)[0], *struct.unpack_from("<HH", elf, 58)
+    found = set()
+    for n in range(count):
+        kind, offset, length = struct.unpack_from("<4xI16xQQ", elf, sections + n * size)
+        if kind == 4:  # SHT_RELA
+            found |= {struct.unpack_from("<8xI", elf, at)[0] for at in range(offset, offset + length, 24)}
+    return found
+
+
+@pytest.mark.parametrize("host", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-amx"])
+def test_code_reaches_its_constants_and_libm_from_anywhere(host: str) -> None:
+    """Code, constants and libraries may lie more than 2 GiB apart: every reference is a 64-bit address."""
+    b = ProgramBuilder("far")
+    x, y = b.param("x", F32, (64,)), b.param("y", F32, (64,), "out")
+    wide, out = b.param("w", F64, (8,)), b.param("z", F64, (8,), "out")
+    b.exp(y, x)
+    b.exp(out, wide)
+    found = relocations(compile_program(program_to_text(b.finish()).encode(), host))
+    assert found == {1}  # R_X86_64_64
