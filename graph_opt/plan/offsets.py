@@ -1,4 +1,4 @@
-"""Arena offsets: best fit by size over lifetimes in program order.
+"""Arena offsets: lowest fit over lifetimes in program order, improved until the lower bound is met.
 
 Sizes may be dim expressions. Groups whose sizes are multiples of one expression are placed together, as integers in
 units of it: `768*4*batch*sequence` and `3072*4*batch*sequence` share one block of `batch*sequence` units. A model
@@ -8,6 +8,7 @@ so that every offset is one.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -15,6 +16,8 @@ from math import gcd
 from tensor_types.dims import Dim, Expr, ceildiv
 
 ALIGNMENT = 64
+_ROUNDS = 64
+"""Real networks meet the bound within 20."""
 
 
 @dataclass(frozen=True)
@@ -58,49 +61,49 @@ def assign_offsets(intervals: Sequence[Interval]) -> tuple[list[Placed], Dim]:
         members = units[unit]
         step = ALIGNMENT // gcd(ALIGNMENT, *(factors[n] for n in members))
         unit = ceildiv(unit, step) * step
-        starts = _best_fit([(factors[n], intervals[n].first, intervals[n].last) for n in members])
+        starts = _pack([(factors[n], intervals[n].first, intervals[n].last) for n in members])
         for number, start in zip(members, starts, strict=True):
             placed[number] = Placed(block, start, start + factors[number], base + unit * start)
         base = base + unit * max(s + factors[n] for s, n in zip(starts, members, strict=True))
     return [placed[n] for n in range(len(intervals))], base
 
 
-def _best_fit(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Starts of (size, first, last): the best of several orders of greedy placement."""
-    orders = [
-        sorted(range(len(wanted)), key=lambda n: (-wanted[n][0], wanted[n][1], n)),
-        sorted(range(len(wanted)), key=lambda n: (-wanted[n][0] * (wanted[n][2] - wanted[n][1] + 1), n)),
-        sorted(range(len(wanted)), key=lambda n: (wanted[n][1], -wanted[n][0], n)),
-    ]
+def _pack(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Starts of (size, first, last), the largest placed first.
+
+    What ends above the lower bound has come too late: it moves to the front, the latest first, and all are placed
+    again, until the bound is met or `_ROUNDS` are over. The best round counts.
+    """
     bound = peak(wanted)
-    best: tuple[int, list[int]] | None = None
-    for order in orders:
-        starts = _greedy(wanted, order)
-        total = max((s + w[0] for s, w in zip(starts, wanted, strict=True)), default=0)
-        if best is None or total < best[0]:
-            best = (total, starts)
-        if total == bound:
+    order = sorted(range(len(wanted)), key=lambda n: (-wanted[n][0], wanted[n][1], n))
+    lowest, best = -1, [0] * len(wanted)
+    for _ in range(_ROUNDS):
+        starts = _place(wanted, order)
+        ends = [start + size for start, (size, _, _) in zip(starts, wanted, strict=True)]
+        if lowest < 0 or max(ends, default=0) < lowest:
+            lowest, best = max(ends, default=0), starts
+        if lowest <= bound:
             break
-    return best[1] if best else []
+        late = [n for n in order if ends[n] > bound]
+        order = [*reversed(late), *(n for n in order if ends[n] <= bound)]
+    return best
 
 
-def _greedy(wanted: Sequence[tuple[int, int, int]], order: Sequence[int]) -> list[int]:
-    """Each in turn into the smallest gap that fits between those placed before and alive with it."""
+def _place(wanted: Sequence[tuple[int, int, int]], order: Sequence[int]) -> list[int]:
+    """Each in turn at the lowest start that keeps it apart from those placed before and alive with it."""
     starts = [0] * len(wanted)
     done: list[tuple[int, int, int, int]] = []  # start, end, first, last, sorted by start
     for number in order:
         size, first, last = wanted[number]
-        position, best, best_gap = 0, None, None
+        position = 0
         for start, end, other_first, other_last in done:
             if other_first > last or other_last < first:
                 continue
-            gap = start - position
-            if gap >= size and (best_gap is None or gap < best_gap):
-                best, best_gap = position, gap
+            if start - position >= size:
+                break
             position = max(position, end)
-        starts[number] = position if best is None else best
-        done.append((starts[number], starts[number] + size, first, last))
-        done.sort()
+        starts[number] = position
+        insort(done, (position, position + size, first, last))
     return starts
 
 
