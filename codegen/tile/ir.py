@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from tensor_types.dims import Dim, Expr, dim, names, product, substitute
@@ -192,6 +193,7 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk(stmt.orelse)
 
 
+@lru_cache(maxsize=1 << 15)
 def linear_index(index: Dim, rank: int) -> tuple[Dim, tuple[Dim, ...]]:
     """(offset, steps): index == offset + sum(steps[k] * _k). ValueError if it is not linear in the axis variables."""
     steps: list[Dim] = []
