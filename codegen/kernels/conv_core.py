@@ -116,20 +116,21 @@ def _block(shape: ConvShape, usual: Sequence[int], rows: int | None, l2_bytes: i
     heavy = taps * shape.channels * shape.features * shape.dtype.bytes > l2_bytes
     budget = l2_bytes // 4 // (shape.dtype.bytes * shape.channels)
     block = [1] * len(usual)
-    spans = [int(a.span(1)) for a in shape.axes]  # type: ignore[arg-type]
+    gaps = any(a.padded for a in shape.axes)  # a padded copy of the input block holds them
+    reads = [a.reads(1, gaps) for a in shape.axes]
     # Inner axes first: whole rows, then as many rows as the budget allows.
     for i in reversed(range(len(usual))):
         a = shape.axes[i]
         others = 1
-        for j, span in enumerate(spans):
-            others *= span if j != i else 1
-        most = max(1, (budget // others - a.reach) // a.stride + 1)
+        for j, positions in enumerate(reads):
+            others *= positions if j != i else 1
+        most = a.outputs_within(budget // others, gaps)
         if not isinstance(a.out, int):
             block[i] = min(most, _COLUMNS if i == len(usual) - 1 else _ROWS)
         else:
             parts = 1 if i or heavy else 4
             block[i] = even_block(max(a.out, 1), min(most, -(-max(a.out, 1) // parts)))
-        spans[i] = int(a.span(block[i]))  # type: ignore[arg-type]
+        reads[i] = a.reads(block[i], gaps)
     return tuple(block)
 
 

@@ -32,6 +32,20 @@ class Axis:
         """Input positions that a run of so many output positions covers."""
         return (outputs - 1) * self.stride + self.reach
 
+    def outputs_within(self, positions: int, gaps: bool) -> int:
+        """The longest run of output positions that reads at most so many input positions, at least 1.
+
+        `gaps`: what a dilated window steps over counts as well.
+        """
+        spanned = (positions - self.reach) // self.stride + 1
+        return max(1, spanned if gaps else max(spanned, positions // self.kernel))
+
+    def reads(self, outputs: int, gaps: bool) -> int:
+        """Input positions that a run of so many output positions reads."""
+        span = self.span(outputs)
+        assert isinstance(span, int)
+        return span if gaps else min(span, outputs * self.kernel)
+
     @property
     def padded(self) -> bool:
         """True if a window may leave the input."""
