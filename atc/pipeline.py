@@ -24,7 +24,7 @@ from graph_opt.quantisation import (
     ExpandQuantisation,
     ExpandQuantisedLstm,
     FoldZeroPoints,
-    FuseQdqMatmul,
+    FuseQdqProducts,
 )
 from graph_opt.simplify import (
     AbsorbExpands,
@@ -64,7 +64,7 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         FlattenIf(),
         *simplification(),
         DequantizeLate(),
-        FuseQdqMatmul(),
+        FuseQdqProducts(),
         ExpandQLinear(),
         ExpandQuantisedLstm(),
         FoldZeroPoints(),

@@ -174,3 +174,10 @@ def panels(nr: int, rank: int = 2) -> Format:
     """Packed right operand of a matmul [..., K, N]: [..., ceil(N/nr), K, nr]; leading axes stay."""
     lead = tuple(range(rank - 2))
     return Format((Split(rank - 1, nr), Permute((*lead, rank - 1, rank - 2, rank))))
+
+
+def quads(width: int, rank: int = 2) -> Format:
+    """8-bit [.., K, N] as [.., N/width, K/4, width, 4]: four consecutive k of a column lie together."""
+    lead = tuple(range(rank - 2))
+    k = rank - 2
+    return Format((Split(k, 4), Split(k + 2, width), Permute((*lead, k + 2, k, k + 3, k + 1))))

@@ -92,7 +92,7 @@ def _matmul_integer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 @implementation("ConvInteger")
 def _conv_integer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     x, w = _centred(inputs[0], get(inputs, 2), None), _centred(inputs[1], get(inputs, 3), 0)
-    return convolve(x, w, attrs).astype(np.int32)
+    return convolve(x, w, attrs, attrs.get("pad_value", 0)).astype(np.int32)
 
 
 @implementation("QLinearMatMul")

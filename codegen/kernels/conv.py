@@ -26,7 +26,7 @@ from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
-from tensor_types.dtypes import BF16, F16, F32, F64, DType
+from tensor_types.dtypes import BF16, F16, F32, F64, I8
 from tensor_types.formats import channels_last, panels
 
 _CHIP_POSITIONS = 64
@@ -38,12 +38,13 @@ def lower_conv(node: Node, target: Target) -> list[Record]:
     """One task for a Fused node around a Conv or ConvTranspose; NotLowerable says why there is none."""
     body = body_of(node)
     anchor = body.nodes[0]
-    if anchor.op not in ("Conv", "ConvTranspose"):
+    if anchor.op not in ("Conv", "ConvInteger", "ConvTranspose"):
         raise NotLowerable(f"{anchor.op} is no convolution")
     if refused := [n for n in body.nodes[1:] if not can_emit(n)]:
         raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
     values = outer_values(node)
-    x, w, bias = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
+    x, w, third = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
+    bias = None if anchor.op == "ConvInteger" else third
     assert x is not None and w is not None
     if w.data is None:
         raise NotLowerable(f"the weight {w.name} is not constant")
@@ -51,7 +52,9 @@ def lower_conv(node: Node, target: Target) -> list[Record]:
     shape_of(anchor.output)
     if x.rank < 3 or not isinstance(shape_of(x)[1], int):
         raise NotLowerable("no static number of channels")
-    if x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
+    if anchor.op == "ConvInteger":
+        _check_bytes(anchor, x, w, target)
+    elif x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
         raise NotLowerable(f"a convolution of {x.dtype} with {w.dtype}")
     positions = _CHIP_POSITIONS
     while True:
@@ -62,6 +65,18 @@ def lower_conv(node: Node, target: Target) -> list[Record]:
         positions //= 2
         if not positions:
             raise NotLowerable("no block of positions fits the memories of the chip")
+
+
+def _check_bytes(anchor: Node, x: Value, w: Value, target: Target) -> None:
+    """NotLowerable unless the kernel multiplies these bytes, four channels at a time."""
+    if any(v is not None for v in anchor.inputs[2:]):
+        raise NotLowerable("zero points of a ConvInteger that were not folded")
+    if int(anchor.attrs.get("group", 1) or 1) != 1 or shape_of(w)[1] % 4:  # type: ignore[call-overload, operator]
+        raise NotLowerable("an integer convolution with groups, or with channels that are no multiple of 4")
+    if x.format != channels_last(x.rank):
+        raise NotLowerable("an integer convolution takes channels-last data")
+    if target.explicit_memory and (x.dtype, w.dtype) != (I8, I8):
+        raise NotLowerable(f"the cube of {target.name} multiplies signed bytes only")
 
 
 class _Lowering:
@@ -109,13 +124,14 @@ class _Lowering:
                 return self._depthwise(axes, channels)
         conv = ConvShape(
             self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
-            self.x.format != last,
+            self.x.format != last, int(self.anchor.attrs.get("pad_value", 0) or 0),  # type: ignore[call-overload]
+            self.x.dtype.is_integer and not self.target.explicit_memory,
         )  # fmt: skip
         if conv.is_pixelwise and not conv.plain and self.format == last:
             made = self._pixelwise(conv)
             if made is not None:
                 return made
-        conv = ConvShape(self.task.extent(self.x.shape[0]), self._program_axes(axes), *_rest(conv))
+        conv = replace(conv, batch=self.task.extent(self.x.shape[0]), axes=self._program_axes(axes))
         space = self._space(merge=False)
         return self._emit(conv, space, pixelwise=False)
 
@@ -142,7 +158,7 @@ class _Lowering:
         extents = space.extents[:-1]
         batch: Dim = extents[0] if len(extents) == 2 else 1
         pixels: Dim = extents[-1] if extents else 1
-        flat = ConvShape(batch, (Axis(pixels, pixels, 1, 1, 1, 0, 0),), *_rest(conv))
+        flat = replace(conv, batch=batch, axes=(Axis(pixels, pixels, 1, 1, 1, 0, 0),))
         return self._emit(flat, space, pixelwise=True)
 
     def _emit(self, conv: ConvShape, space: Space, pixelwise: bool) -> list[Record]:
@@ -266,7 +282,3 @@ class _Lowering:
         emitter.run(self.tail, operands, body_of(self.node).outputs)
         for name, value in self.outputs:
             paths.store(space.view(value, groups, acc.shape, "out"), operands[name], sizes, value.dtype)
-
-
-def _rest(conv: ConvShape) -> tuple[int, int, int, DType, bool]:
-    return conv.groups, conv.channels, conv.features, conv.dtype, conv.plain

@@ -1,8 +1,9 @@
 """Implicit GEMM: one matrix product per block of output positions and panel of output channels.
 
 Activations lie channels-last, x[N, spatial.., C], or plain with few channels; the weight is packed
-[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]). The product's a is an image-to-column
-view of the input itself, or, where windows leave the input, of a padded copy of the input block that stays in L2.
+[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]; bytes: four channels of a column lie
+together, [kernel.., C/4][NR][4]). The product's a is an image-to-column view of the input itself, or, where windows
+leave the input, of a padded copy of the input block that stays in L2.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codegen.kernels.conv_geometry import Axis, even_block
+from codegen.kernels.memory_paths import accumulator_dtype
 from codegen.targets.matmul_tiling import recommend_tiling
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmin, product
-from tensor_types.dtypes import F32, F64, DType
-from tensor_types.formats import Format, Permute, panels
+from tensor_types.dtypes import DType
+from tensor_types.formats import Format, Permute, panels, quads
 
 _PARALLEL = 8
 """Grid indices that are wanted at least, so that a few cores share the work evenly."""
@@ -40,6 +42,10 @@ class ConvShape:
     dtype: DType
     plain: bool
     """x is [batch, channels, axes..]."""
+    pad_value: int = 0
+    """What lies outside of the input."""
+    quads: bool = False
+    """The innermost k axis is four channels: hosts multiply bytes four at a time."""
 
     @property
     def is_pixelwise(self) -> bool:
@@ -86,7 +92,7 @@ def choose_tiling(shape: ConvShape, vector_bytes: int, registers: int, l2_bytes:
     positions = 1
     for extent in usual:
         positions *= max(extent, 1)
-    k = taps * shape.channels
+    k = taps * shape.channels // (4 if shape.quads else 1)
     kind = "gemm" if shape.is_pixelwise else "conv"
     tiling = recommend_tiling(
         max(positions, 1), k, shape.features, kind, vector_bytes=vector_bytes, registers=registers, l2_bytes=l2_bytes,
@@ -142,15 +148,18 @@ def weight_packing(shape: ConvShape, panel: int, rank: int) -> tuple[tuple[int, 
     assert isinstance(taps, int)
     k = taps * shape.channels
     if shape.groups == 1:
-        return permute, (k, shape.features), panels(panel)
+        return permute, (k, shape.features), quads(panel, 2) if shape.quads else panels(panel)
     steps = (Permute((1, 0, 2)), *panels(panel, 3).steps)
     return permute, (k, shape.groups, shape.features), Format(steps)
 
 
 def weight_shape(shape: ConvShape, panel: int) -> tuple[int, ...]:
     """Shape of the packed weight's parameter: group, panel, k axes, NR."""
+    panels_ = -(-shape.features // panel)
+    if shape.quads:
+        return (shape.groups, panels_, *shape.kernel, shape.channels // 4, panel, 4)
     k = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
-    return (shape.groups, -(-shape.features // panel), *k, panel)
+    return (shape.groups, panels_, *k, panel)
 
 
 def extent_of(block: int, start: Dim, total: Dim) -> Dim:
@@ -181,17 +190,19 @@ def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer
     first: Dim = 0 if parts == 1 else b.grid("p", parts) * per_part
 
     source = _input_block(b, shape, tiling, x, n, g, starts, counts)
-    accumulator = F64 if shape.dtype == F64 else F32
-    acc = b.tile("acc", accumulator, (*tiling.block, tiling.panel), "L0C")
+    acc = b.tile("acc", accumulator_dtype(shape.dtype), (*tiling.block, tiling.panel), "L0C")
 
     def panel(p: Dim) -> None:
         columns: Dim = tiling.panel
         if shape.features % tiling.panel:
             columns = shape.features if panels_ == 1 else dmin(tiling.panel, shape.features - tiling.panel * p)
         block = acc.window((0,) * (rank + 1), (*counts, columns))
-        k_extents = w.shape[2:-1]
-        weight = w.view(g, p, *(axis(i) for i in range(rank + 2)), shape=(*k_extents, columns))
-        b.matmul(block, source, weight, nm=rank, nk=rank + 1)
+        if shape.quads:
+            inner = (*(axis(i) for i in range(rank + 1)), axis(rank + 2), axis(rank + 1))
+            weight = w.view(g, p, *inner, shape=(*w.shape[2:-2], 4, columns))
+        else:
+            weight = w.view(g, p, *(axis(i) for i in range(rank + 2)), shape=(*w.shape[2:-1], columns))
+        b.matmul(block, source, weight, nm=rank, nk=len(weight.shape) - 1)
         channel = g * shape.features + p * tiling.panel + axis(rank)
         finish(block, (n, *(s + axis(i) for i, s in enumerate(starts)), channel))
 
@@ -217,6 +228,9 @@ def _input_block(
     taps = [axis(i) * a.stride + axis(rank + first + i) * a.dilation for i, a in enumerate(axes)]
     channel = axis(rank) if shape.plain else axis(2 * rank)
     k_extents = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
+    if shape.quads:
+        channel = 4 * channel + axis(2 * rank + 1)
+        k_extents = (*shape.kernel, shape.channels // 4, 4)
     extents = (*counts, *k_extents)
     base = g * shape.channels
     if not any(a.padded for a in axes):
@@ -229,13 +243,13 @@ def _input_block(
         b.load(
             t.window((0,) * (rank + 1), (shape.channels, *spans)),
             x.view(n, base + axis(0), *(o + axis(i + 1) for i, o in enumerate(origin)), shape=(shape.channels, *spans)),
-            pad=0,
+            pad=shape.pad_value,
         )
         return t.view(channel, *taps, shape=extents)
     t = b.tile("padded", shape.dtype, (*sizes, shape.channels), "L1")
     b.load(
         t.window((0,) * (rank + 1), (*spans, shape.channels)),
         x.view(n, *(o + axis(i) for i, o in enumerate(origin)), base + axis(rank), shape=(*spans, shape.channels)),
-        pad=0,
+        pad=shape.pad_value,
     )
     return t.view(*taps, channel, shape=extents)

@@ -66,8 +66,9 @@ class _Cube:
 
     def __init__(
         self, paths: MemoryPaths, dtype: DType, block: Sequence[int], panel: int, channels: int,
-        slides: Sequence[Sequence[Slide]],
+        slides: Sequence[Sequence[Slide]], pad: int = 0,
     ) -> None:  # fmt: skip
+        self._pad = pad
         taps = [max(s.taps for s in along) for along in zip(*slides, strict=True)]
         spans = [max(int(s.span(n)) for s in along)
                  for n, along in zip(block, zip(*slides, strict=True), strict=True)]  # fmt: skip
@@ -108,7 +109,7 @@ class _Cube:
         counts, columns = acc.shape[:-1], acc.shape[-1]
         spans = (*(s.span(n) for s, n in zip(slides, counts, strict=True)), count)
         origin = [s.start + s.lowest + axis(i) for i, s in enumerate(slides)]
-        b.load(self._input.window((0,) * (rank + 1), spans), read(origin, channel + axis(rank), spans), pad=0)
+        b.load(self._input.window((0,) * (rank + 1), spans), read(origin, channel + axis(rank), spans), pad=self._pad)
         inner = [s.taps for s in slides[self._outer :]]
         with ExitStack() as stack:
             loops: list[Dim] = []
@@ -174,7 +175,7 @@ def emit_conv_on_cube(
     starts = [paths.grid(ceildiv(out, size)) * size for out, size in zip(outs, block, strict=True)]
     slides = [Slide(start * a.stride - a.before, a.stride, a.kernel, a.dilation)
               for a, start in zip(shape.axes, starts, strict=True)]  # fmt: skip
-    cube = _Cube(paths, shape.dtype, block, panel, shape.channels, [slides])
+    cube = _Cube(paths, shape.dtype, block, panel, shape.channels, [slides], shape.pad_value)
     counts = [extent_of(size, start, out) for size, start, out in zip(block, starts, outs, strict=True)]
     acc = paths.accumulator(shape.dtype, (*block, panel), (*counts, _columns(shape.features, panel, p)))
     read = _reader(x, n, g * shape.channels, shape.plain)

@@ -21,8 +21,10 @@ TRAITS: tuple[FamilyTraits, ...] = (
         "matmul", frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"}), _NONE, _POINTWISE, _PLAIN,
         _FLOATS | {"i8", "u8"},
     ),
-    FamilyTraits("conv", frozenset({"Conv", "ConvTranspose"}), _NONE, _POINTWISE, _BOTH, _FLOATS,
-                 "channels_last"),
+    FamilyTraits(
+        "conv", frozenset({"Conv", "ConvInteger", "ConvTranspose"}), _NONE, _POINTWISE, _BOTH, _FLOATS | {"i8", "u8"},
+        "channels_last",
+    ),
     FamilyTraits(
         "pool",
         frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"}),

@@ -11,7 +11,7 @@ from graph_opt.quantisation.expand_qlinear import ExpandQLinear
 from graph_opt.quantisation.expand_quantisation import ExpandQuantisation
 from graph_opt.quantisation.expand_quantised_lstm import ExpandQuantisedLstm
 from graph_opt.quantisation.fold_zero_points import FoldZeroPoints
-from graph_opt.quantisation.fuse_qdq_matmul import FuseQdqMatmul
+from graph_opt.quantisation.fuse_qdq_products import FuseQdqProducts
 
 __all__ = [
     "DequantizeLate",
@@ -21,5 +21,5 @@ __all__ = [
     "ExpandQuantisation",
     "ExpandQuantisedLstm",
     "FoldZeroPoints",
-    "FuseQdqMatmul",
+    "FuseQdqProducts",
 ]

@@ -1,4 +1,4 @@
-"""ConvInteger becomes a float convolution of whole numbers, which is exact.
+"""ConvInteger whose bytes no kernel multiplies becomes a float convolution of whole numbers, which is exact.
 
 The weight, less its zero points, is a constant, so the greatest sum that bytes can make is known: where it stays below
 2**24 the convolution runs in f32, else in f64. In either dtype every product and every partial sum is then a whole
@@ -14,6 +14,7 @@ import numpy as np
 
 from graph_opt.ir.core import Graph, Node
 from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
+from graph_opt.quantisation.fold_zero_points import takes_bytes
 from tensor_types.dtypes import F32, F64, I32
 
 _GREATEST_BYTE = 255
@@ -26,7 +27,8 @@ class ExpandIntegerConvolutions:
     name: ClassVar[str] = "expand-integer-convolutions"
 
     def apply(self, graph: Graph) -> bool:
-        return any([_expand(graph, node) for node in list(graph.nodes) if node.op == "ConvInteger"])
+        found = [node for node in graph.nodes if node.op == "ConvInteger" and not takes_bytes(node)]
+        return any([_expand(graph, node) for node in found])
 
 
 def _expand(graph: Graph, node: Node) -> bool:

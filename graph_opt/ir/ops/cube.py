@@ -189,7 +189,8 @@ declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_inte
 declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
 declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), _CONV)
-declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), _CONV)
+# `pad_value` is ours: what pads count as behind the subtraction of the zero point.
+declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), {**_CONV, "pad_value": 0})
 declare(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
     conv_like(0, 3, 7), _CONV,

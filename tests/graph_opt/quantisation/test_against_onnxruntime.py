@@ -148,6 +148,29 @@ def test_conv_integer_is_exact(tmp_path: Path, channels: int) -> None:
     assert not made.aicpu_nodes
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["constant", "run-time"])
+@pytest.mark.parametrize(("x_dtype", "x_zero"), [("uint8", 131), ("int8", -128), ("uint8", 0)])
+@pytest.mark.parametrize(("w_dtype", "w_zero"), [("int8", 0), ("uint8", 128), ("int8", -1)])
+@pytest.mark.parametrize("attrs", [{"pads": [1, 0, 2, 1], "strides": [2, 1]}, {"auto_pad": "SAME_UPPER"}, {}], ids=str)
+def test_conv_integer_of_bytes_is_exact(
+    tmp_path: Path, known: bool, x_dtype: str, x_zero: int, w_dtype: str, w_zero: int, attrs: dict[str, object]
+) -> None:
+    """Channels in fours: bytes are multiplied as bytes where the weight holds its zero point."""
+    w = _codes(w_dtype, 9, 8, 3, 3)
+    if w_dtype == "int8":
+        w[w == -128] = 127  # with its zero point the weight stays a byte
+    constants = {"w": w, "wz": _zero(w_dtype, w_zero)}
+    inputs = {"x": _codes(x_dtype, 2, 8, 7, 6)}
+    (constants if known else inputs)["xz"] = _zero(x_dtype, x_zero)
+    if w_zero == -1:
+        w[w == 127] = 126
+    ours, theirs, made = both(
+        tmp_path, [node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], **attrs)], constants, inputs, ["y"]
+    )
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    assert not made.aicpu_nodes
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_qdq_convolution_chain(tmp_path: Path, dtype: str) -> None:
     """Two convolutions with ReLU, weights per channel, i32 biases."""

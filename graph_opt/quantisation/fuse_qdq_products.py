@@ -1,0 +1,93 @@
+"""A product of dequantised operands becomes the integer one, scaled behind: DQ(a) @ DQ(b) = (a @ b - zeros) * scales.
+
+1. a is 8-bit with one scale and zero point. b is an 8-bit constant, one zero point, one scale or one for each column
+   of a MatMul, each output channel of a Conv.
+2. The sum is exact in i32; it is converted to f32 and multiplied with the product of the scales, which is f32 too:
+   onnxruntime's own kernels do the same.
+The multiplication, a bias and the QuantizeLinear that follows are an epilogue for the loop fusion to take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.quantisation.arithmetic import Arithmetic, is_single
+from tensor_types.dtypes import F32, I8, U8
+
+_BYTES = frozenset({I8, U8})
+
+
+@dataclass(frozen=True)
+class FuseQdqProducts:
+    """See the module."""
+
+    name: ClassVar[str] = "fuse-qdq-products"
+
+    def apply(self, graph: Graph) -> bool:
+        return any([_fuse(graph, node) for node in list(graph.nodes) if node.op in ("MatMul", "Conv")])
+
+
+def _fuse(graph: Graph, node: Node) -> bool:
+    convolution = node.op == "Conv"
+    left, right = (_dequantized(v) for v in node.inputs[:2])
+    if node.output.dtype != F32 or left is None or right is None or not _is_scalar(left):
+        return False
+    rank = node.output.rank
+    if not _is_weight(right, axis=0 if convolution else -1):
+        return False
+    do = Arithmetic(graph, node)
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = ((*n.inputs, None)[:3] for n in (left, right))
+    assert a_scale is not None and b_scale is not None and b_scale.data is not None
+    zeros = [None if z is None else _scalar_zero(do, z) for z in (a_zero, b_zero)]
+    attrs = {k: v for k, v in node.attrs.items() if k != "guards"}
+    total = do.cast(do("ConvInteger" if convolution else "MatMulInteger", a, b, *zeros, **attrs), F32)
+    columns = np.asarray(b_scale.data, np.float32)
+    columns = columns.reshape(()) if columns.size == 1 else columns.reshape(-1)
+    if convolution and columns.size > 1:
+        columns = columns.reshape(-1, *[1] * (rank - 2))
+    if a_scale.data is not None:
+        factor = do.constant(np.asarray(a_scale.data, np.float32).reshape(()) * columns, "scale")
+    else:
+        factor = do("Mul", do.reshape(a_scale, ()), do.constant(columns, "scale"))
+    result = do("Mul", total, factor)
+    bias = node.input(2)
+    if bias is not None:
+        result = do("Add", result, do.reshape(bias, [-1, *[1] * (rank - 2)]))
+    do.finish(result)
+    return True
+
+
+def _dequantized(value: Value | None) -> Node | None:
+    """The DequantizeLinear that makes the value, if its codes are bytes and its scale is f32."""
+    node = value.producer if value is not None else None
+    if node is None or node.op != "DequantizeLinear" or node.attrs.get("block_size"):
+        return None
+    codes, scale = node.input(0), node.input(1)
+    fits = codes is not None and codes.dtype in _BYTES and codes.shape is not None and len(codes.shape) >= 2
+    return node if fits and scale is not None and scale.dtype == F32 else None
+
+
+def _is_scalar(node: Node) -> bool:
+    return all(is_single(v) for v in node.inputs[1:])
+
+
+def _is_weight(node: Node, axis: int) -> bool:
+    """True for a constant with one zero point whose scales are one number, or lie along the axis."""
+    codes, scale, zero = (*node.inputs, None)[:3]
+    assert codes is not None and scale is not None
+    if codes.data is None or scale.data is None or (zero is not None and zero.data is None):
+        return False
+    if zero is not None and zero.data is not None and (zero.data != zero.data.flat[0]).any():
+        return False
+    along = int(node.attrs.get("axis", 1)) % codes.rank  # type: ignore[arg-type]
+    return scale.data.size == 1 or along == axis % codes.rank
+
+
+def _scalar_zero(do: Arithmetic, zero: Value) -> Value:
+    if zero.data is None:
+        return do.reshape(zero, ())
+    return do.constant(np.asarray(zero.data.flat[0], zero.data.dtype), "zero")
