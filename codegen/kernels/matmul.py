@@ -138,8 +138,10 @@ class _Lowering:
         apart = (rank - 2, rank - 1) if p.trans_a else (rank - 1,)
         space = Space(self.task, result, p.a.format, [left, right, *extras, *(o for _, o in outputs)], apart)
         self.space = space
-        a_groups, b_groups = (self._groups(v) for v in (left, right))
         n_group = len(space.groups) - 1
+        # Axes that the layout of an operand needs are there even where their extent is 1.
+        a_groups = self._groups(left, [n_group - 1] if p.trans_a else [])
+        b_groups = self._groups(right, [n_group])
         m_group = n_group - 1 if n_group and n_group - 1 not in b_groups else None
         self.tiling(m_group, n_group)
 
@@ -192,9 +194,9 @@ class _Lowering:
             _check_broadcast(v.name, _lead(v, len(result)), result[:-2])
         return list(found.values())
 
-    def _groups(self, value: Value) -> list[int]:
+    def _groups(self, value: Value, always: Sequence[int]) -> list[int]:
         places = self.space._places(value)
-        return [g for g, axes in enumerate(self.space.groups) if axes[0] in places]
+        return [g for g, axes in enumerate(self.space.groups) if axes[0] in places or g in always]
 
     def tiling(self, m_group: int | None, n_group: int) -> None:
         """Chooses rows and columns of a block and the order of the two block loops."""

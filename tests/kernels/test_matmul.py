@@ -33,6 +33,16 @@ def test_run_time_rows(m: int) -> None:
     check(case, lower_matmul, atol=1e-5)
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 9), (9, 1)])
+def test_batches_of_single_rows_and_columns(m: int, n: int, constant: bool) -> None:
+    arrays = {"a": normal(3, 5, m, 4), "b": normal(3, 5, 4, n)}
+    for a in (arrays["a"], arrays["a"][:1], arrays["a"][0]):
+        case = Case("matmul", [matmul()], {"a": a, "b": arrays["b"]}, ["y"], ["b"] if constant else [])
+        check(case, lower_matmul, atol=1e-5)
+        check(case, lower_matmul, atol=1e-5, hosts=["Ascend910B2"])
+
+
 def test_batch_and_sequence_are_one_axis() -> None:
     case = Case("matmul", [matmul()], {"a": normal(3, 11, 40), "b": normal(40, 72)}, ["y"], ["b"],
                 {"a": ("b", "s", 40), "y": ("b", "s", 72)}, dims={"b": 3, "s": 11})  # fmt: skip
