@@ -13,7 +13,7 @@ from itertools import product as combinations
 from math import prod
 
 from codegen.kernels.conv_core import ConvShape, Finish, extent_of
-from codegen.kernels.conv_transpose import TransposedShape, phases
+from codegen.kernels.conv_transpose import TransposedShape, phase_extent, phases
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
@@ -206,7 +206,7 @@ def emit_transposed_on_cube(
     read = _reader(x, n, g * shape.channels, shape.plain)
     for phase, slide in zip(chosen, slides, strict=True):
         counts = [
-            extent_of(size, start, ceildiv(a.out - q.residue, a.stride))
+            phase_extent(size, start, a, q)
             for size, start, a, q in zip(block, starts, shape.axes, phase, strict=True)
         ]
         acc = View(tile.base, tile.index, (*counts, _columns(shape.features, panel, p)))

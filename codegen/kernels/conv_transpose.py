@@ -64,6 +64,12 @@ def transposed_panel(features: int, lanes: int) -> int:
     return panel_width(features, 4 * lanes, lanes)
 
 
+def phase_extent(block: int, start: Dim, a: Axis, phase: Phase) -> Dim:
+    """Output positions of one phase in the block at `start`; the last block may have none of the later phases."""
+    count, most = ceildiv(a.out - phase.residue, a.stride), ceildiv(a.out, a.stride)
+    return extent_of(block, start, count) if count == most else dmin(block, count - start)
+
+
 def emit_transposed(
     b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buffer, panel: int, finish: Finish
 ) -> None:
@@ -102,7 +108,7 @@ def emit_transposed(
         columns = shape.features if panels_ == 1 else dmin(panel, shape.features - panel * p)
     for chosen in combinations(*every):
         counts = [
-            extent_of(block, start, ceildiv(a.out - q.residue, a.stride))
+            phase_extent(block, start, a, q)
             for block, start, a, q in zip(blocks, starts, shape.axes, chosen, strict=True)
         ]
         if any(c == 0 for c in counts):
