@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from codegen.kernels.operands import NotLowerable
 from codegen.kernels.region_task import KernelTask
 from codegen.tile.ir import View
 from graph_opt.ir.core import Graph, Node, Value
@@ -40,6 +41,8 @@ class Space:
         self._order = order(format_, self.rank)
         physical = [shape[a] for a in self._order]
         axes = [k for k in range(self.rank) if not merge or physical[k] != 1 or k in apart]
+        for value in values:
+            self._check(value, shape)
         places = [self._places(v) for v in values]
         groups: list[list[int]] = []
         for k in axes:
@@ -55,6 +58,17 @@ class Space:
         self.graph_extents = tuple(product(physical[k] for k in g) for g in self.groups)
         self.extents = task.extents(self.graph_extents)
         """Program dims of the groups."""
+
+    def _check(self, value: Value, shape: Sequence[Dim]) -> None:
+        """NotLowerable if an axis is either as long as the space's or 1, as the run decides.
+
+        Two run-time extents are taken for equal: that is what inference has noted as a requirement.
+        """
+        assert value.shape is not None
+        mine = self._logical.get(value.name, range(self.rank - len(value.shape), self.rank))
+        for axis, size in zip(mine, value.shape, strict=True):
+            if size not in (1, shape[axis]) and (isinstance(size, int) or isinstance(shape[axis], int)):
+                raise NotLowerable(f"{value.name}: extent {size} against {shape[axis]} may or may not broadcast")
 
     def _places(self, value: Value) -> list[int]:
         """The space's axis behind each physical axis of the value, axes of extent 1 left out."""

@@ -137,17 +137,19 @@ def log(code: VectorCode, x: Vec) -> Vec:
 
 
 def tanh(code: VectorCode, x: Vec) -> Vec:
-    """tanh x."""
+    """tanh x; never beyond 1, where a root of what is left of 1 would be NaN."""
     x = _clamp(code, x, -_TANH_LIMIT, _TANH_LIMIT)
     z = code.op("fmul", x, x)
-    return code.op("fdiv", code.op("fmul", x, code.horner(z, _TANH_P)), code.horner(z, _TANH_Q))
+    ratio = code.op("fdiv", code.op("fmul", x, code.horner(z, _TANH_P)), code.horner(z, _TANH_Q))
+    return _clamp(code, ratio, -1.0, 1.0)
 
 
 def erf(code: VectorCode, x: Vec) -> Vec:
-    """The error function."""
+    """The error function; never beyond 1, like tanh."""
     x = _clamp(code, x, -_ERF_LIMIT, _ERF_LIMIT)
     z = code.op("fmul", x, x)
-    return code.op("fdiv", code.op("fmul", x, code.horner(z, _ERF_P)), code.horner(z, _ERF_Q))
+    ratio = code.op("fdiv", code.op("fmul", x, code.horner(z, _ERF_P)), code.horner(z, _ERF_Q))
+    return _clamp(code, ratio, -1.0, 1.0)
 
 
 def sigmoid(code: VectorCode, x: Vec) -> Vec:

@@ -11,6 +11,7 @@ import pytest
 
 import atc
 from acl_runtime import InferSession
+from tensor_types.errors import OpenAtcError
 from tests.atc.random_models import random_model
 
 
@@ -30,8 +31,14 @@ def check(seed: int, folder: Path) -> None:
     symbolic = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
     for threads, batch in ((1, None), (2, None), *(((1, 1), (2, 5)) if symbolic else ())):
         arrays = {k: v if batch is None else np.resize(v, (batch, *v.shape[1:])) for k, v in inputs.items()}
-        results = InferSession(0, folder / "m.om", threads=threads).infer(arrays)
-        for wire, ours, theirs in zip(model.graph.output, results, golden.run(None, arrays), strict=True):
+        session = InferSession(0, folder / "m.om", threads=threads)
+        try:
+            expected = golden.run(None, arrays)
+        except Exception:  # a batch that broadcast as 1 fits nothing any more
+            with pytest.raises(OpenAtcError):
+                session.infer(arrays)
+            continue
+        for wire, ours, theirs in zip(model.graph.output, session.infer(arrays), expected, strict=True):
             assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, wire.name
             scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0) + 1e-6
             # Steps (Floor, Sign, comparisons) may fall the other way for single elements on a rounding of 1 ulp.

@@ -126,6 +126,20 @@ def test_every_instruction(dtype: DType, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("op", ["TERF", "TTANH", "TSIGMOID"])
+def test_bounded_functions_keep_their_bounds(op: str, host: str) -> None:
+    b = ProgramBuilder("bounded")
+    x, y = b.param("a", F32, (1 << 16,)), b.param("y", F32, (1 << 16,), "out")
+    t = b.tile("t", F32, (1 << 16,))
+    b.load(t, x)
+    b.instr(op, t, t)
+    b.store(y, t)
+    tensors = {"a": np.linspace(-20, 20, 1 << 16, dtype=np.float32), "y": np.zeros(1 << 16, np.float32)}
+    assert Kernel(b.finish(), host).run(tensors) == 0
+    assert 0.999999 < tensors["y"].max() <= 1 and tensors["y"].min() >= -1
+
+
+@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 65])
 def test_sizes_around_the_lanes(size: int, host: str) -> None:
     b = ProgramBuilder("sizes")
