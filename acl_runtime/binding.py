@@ -1,4 +1,4 @@
-"""Binds a model to the dims of its inputs: every offset, size, grid and kernel dim as a number, checked.
+"""Binds a segment to the dims of its inputs: every offset, size, grid and kernel dim as a number, checked.
 
 Memory is a list of *slots*: storages of the arena, then inputs, outputs, constants and guard bytes. An argument of a
 task is (slot, byte offset), so its address is `base[slot] + offset`.
@@ -6,17 +6,17 @@ task is (slot, byte offset), so its address is `base[slot] + offset`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from acl_runtime.expressions import ExpressionTable
-from acl_runtime.model import LoadedModel
 from acl_runtime.om import PackageError
-from acl_runtime.plan_format import Place, PlanValue
+from acl_runtime.plan_format import Place, PlanValue, SegmentPlan
+from acl_runtime.segment import LoadedSegment
 from tensor_types.dims import Dim, names, product
-from tensor_types.errors import InvalidModel
+from tensor_types.errors import InvalidModel, OpenAtcError
 
 ALIGNMENT = 64
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -27,14 +27,16 @@ _CHUNKS_PER_THREAD = 8
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A model bound to dims.
+    """A segment bound to dims.
 
+    dims: the dims; one that only a branch decides which did not run is missing and counts as 0.
     arena_bytes: size of the arena. storage_offsets: i64 per storage.
     offsets: i64 per argument, to be added to the base address of its slot. kernel_dims: i64, tasks' dims end to end.
     grid, grain: i64 per task. shapes: logical shape of each value in memory, by value number.
     output_shapes: shape of each output, None if the run decides.
     """
 
+    dims: Mapping[str, int]
     arena_bytes: int
     storage_offsets: np.ndarray
     offsets: np.ndarray
@@ -45,18 +47,21 @@ class Binding:
     output_shapes: tuple[tuple[int, ...] | None, ...]
     places: dict[int, int]
     """Byte offset of each value within its slot, by value number."""
+    faults: dict[int, OpenAtcError]
+    """Why tasks of branches must not run with these dims: the error of a run that reaches one."""
 
 
 class Binder:
-    """What binding needs of a model, prepared once.
+    """What binding needs of a segment, prepared once.
 
-    first_arg, first_dim: position of each task's first argument and dim. slots: slot of each argument.
+    first_arg, first_dim: position of each task's first argument and dim, of which there are n_dims. slots: slot of
+    each argument.
     first_slot: first slot of each region.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
-        plan = model.plan
-        self.model = model
+    def __init__(self, segment: LoadedSegment) -> None:
+        plan = segment.plan
+        self.segment = segment
         self.table = table = ExpressionTable()
         counts = {
             "arena": len(plan.storages),
@@ -82,12 +87,12 @@ class Binder:
             if task.program is None:
                 program_grids.append(table.add(1))
                 continue
-            facts = model.kernel(task).facts
-            program_grids.append(table.add(model.in_model_dims(task, facts.grid)))
+            facts = segment.kernel(task).facts
+            program_grids.append(table.add(segment.in_model_dims(task, facts.grid)))
             for place, (_, size) in zip(task.operands, facts.params, strict=True):
                 slots.append(self.slot(place))
                 offsets.append(table.add(place.offset))
-                needs.append(table.add(model.in_model_dims(task, size)))
+                needs.append(table.add(segment.in_model_dims(task, size)))
                 owners.append(number)
             for value, (_, low, high) in zip(task.dims, facts.dims, strict=True):
                 dims.append(table.add(value))
@@ -96,44 +101,60 @@ class Binder:
                 dim_owners.append(number)
         self.slots = np.array(slots, np.int64)
         self._offsets, self._needs, self._owners = (np.array(a, np.int64) for a in (offsets, needs, owners))
-        self._requirements = [(table.add(left), table.add(right)) for left, right, _, _ in plan.requirements]
-        self._dims, self._dim_owners = np.array(dims, np.int64), dim_owners
+        self._requirements = [(table.add(r.left), table.add(r.right)) for r in plan.requirements]
+        self.n_dims = len(dims)
+        self._dims, self._dim_owners = np.array(dims, np.int64), np.array(dim_owners, np.int64)
         self._lows, self._highs = np.array(lows, np.int64), np.array(highs, np.int64)
         self._grids, self._works = np.array(grids, np.int64), np.array(works, np.int64)
         self._program_grids = np.array(program_grids, np.int64)
         self._storage_bytes = np.array([table.add(b) for b, _ in plan.storages], np.int64)
         self._storage_offsets = np.array([table.add(o) for _, o in plan.storages], np.int64)
         self._arena = table.add(plan.arena)
-        in_memory = [(n, v) for n, v in enumerate(plan.values) if _in_memory(v)]
+        in_memory = [(n, v) for n, v in enumerate(plan.values) if _in_memory(plan, v)]
         self._shapes = {n: [table.add(d) for d in v.shape or ()] for n, v in in_memory}
         self._places = {n: table.add(v.place.offset) for n, v in in_memory if v.place is not None}
         self._value_bytes = {n: table.add(_bytes(v)) for n, v in in_memory}
         self._outputs = [
-            None if s is None or set(_names(s)) - plan.dims.keys() else [table.add(d) for d in s]
+            None if s is None or _names(s) - plan.dims.keys() else [table.add(d) for d in s]
             for s in (plan.values[o].shape for o in plan.outputs)
         ]
-        self._slot_bytes = [table.add(_bytes(plan.values[i])) if _sized(plan.values[i], plan.dims) else table.add(0)
-                            for i in (*plan.inputs, *plan.outputs)]  # fmt: skip
+        inputs, outputs = ([plan.values[n] for n in numbers] for numbers in (plan.inputs, plan.outputs))
+        # No task may touch the bytes of an object: there are none.
+        present = [*((v, plan.is_sized(v)) for v in inputs), *((v, not plan.is_late(v)) for v in outputs)]
+        self._slot_bytes = np.array([table.add(_bytes(v) if has_bytes else 0) for v, has_bytes in present], np.int64)
 
     def slot(self, place: Place) -> int:
         """The slot of a place."""
         return self.first_slot[place.region] + place.index
 
     def bind(self, dims: Mapping[str, int], threads: int, keep: bool = False) -> Binding:
-        """The binding for these dims.
+        """The binding for these dims; those that are missing count as 0, and nothing is demanded of them.
 
         `keep` gives every storage bytes of its own, so that all values can be read after a run. InvalidModel if a dim
-        is outside what a kernel was made for, PackageError if the plan would let a task leave its memory.
+        is outside what a kernel was made for, PackageError if the plan would let a task leave its memory. In a branch
+        that is a fault of the task: it may not run at all.
         """
-        model, plan = self.model, self.model.plan
-        values = self.table.evaluate(dims)
-        for (left, right, broadcast, node), (a, b) in zip(plan.requirements, self._requirements, strict=True):
-            if values[a] != values[b] and not (broadcast and 1 in (values[a], values[b])):
-                raise InvalidModel(
-                    f"the input shapes do not fit together: {left} is {values[a]} and {right} is {values[b]}",
-                    where={"node": node},
+        plan = self.segment.plan
+        missing = plan.dims.keys() - dims.keys()
+        values = self.table.evaluate({**dict.fromkeys(missing, 0), **dims})
+        faults: dict[int, OpenAtcError] = {}
+
+        def refuse(tasks: Iterable[int], error: OpenAtcError, guard: object) -> None:
+            if guard is None:
+                raise error
+            for number in tasks:
+                faults.setdefault(number, error)
+
+        for demand, (a, b) in zip(plan.requirements, self._requirements, strict=True):
+            broken = values[a] != values[b] and not (demand.broadcast and 1 in (values[a], values[b]))
+            if broken and missing.isdisjoint(names(demand.left) | names(demand.right)):
+                error = InvalidModel(
+                    "the input shapes do not fit together: "
+                    f"{demand.left} is {values[a]} and {demand.right} is {values[b]}",
+                    where={"node": demand.node},
                     remedy="give inputs for which both extents are equal",
                 )
+                refuse((n for n, t in enumerate(plan.tasks) if t.guard == demand.guard), error, demand.guard)
         storage_bytes, storage_offsets = values[self._storage_bytes], values[self._storage_offsets]
         arena = int(values[self._arena])
         if keep:
@@ -147,8 +168,8 @@ class Binder:
         sizes = np.concatenate(
             [
                 storage_bytes,
-                values[np.array(self._slot_bytes, np.int64)],
-                np.array([0 if c.dtype.hasobject else c.nbytes for c in model.constants], np.int64),
+                values[self._slot_bytes],
+                np.array([0 if c.dtype.hasobject else c.nbytes for c in self.segment.constants], np.int64),
                 np.ones(plan.n_guards, np.int64),
             ]
         )
@@ -156,23 +177,25 @@ class Binder:
         bad = (offsets < 0) | (needs < 0) | (offsets > sizes[self.slots] - needs)
         grid = values[self._grids]
         idle = grid[self._owners] <= 0  # a task without work touches nothing
-        if (bad & ~idle).any():
-            task = plan.tasks[int(self._owners[int(np.argmax(bad & ~idle))])]
-            raise PackageError(
-                "a task would leave the memory of its tensor",
-                where={"node": task.node},
-                remedy="convert the model again",
+        for owner in self._owners[bad & ~idle].tolist():
+            task = plan.tasks[owner]
+            reason = "a task would leave the memory of its tensor"
+            refuse(
+                [owner],
+                PackageError(reason, where={"node": task.node}, remedy="convert the model again"),
+                task.guard,
             )
         kernel_dims = values[self._dims]
         bad = (kernel_dims < self._lows) | (kernel_dims > self._highs)
-        if bad.any():
-            at = int(np.argmax(bad))
-            task = plan.tasks[self._dim_owners[at]]
-            raise InvalidModel(
+        for at in np.flatnonzero(bad & (grid[self._dim_owners] > 0)).tolist():
+            owner = int(self._dim_owners[at])
+            task = plan.tasks[owner]
+            error = InvalidModel(
                 f"a kernel was made for sizes {self._lows[at]} to {self._highs[at]} and gets {kernel_dims[at]}",
                 where={"node": task.node},
                 remedy="convert the model again with a range that holds these input shapes",
             )
+            refuse([owner], error, task.guard)
         native = np.array([t.program is not None for t in plan.tasks], bool)
         if (native & (grid > 0) & (grid != values[self._program_grids])).any():
             raise PackageError("the grid of a task is not that of its program", remedy="convert the model again")
@@ -186,6 +209,7 @@ class Binder:
             if not 0 <= offset <= sizes[self.slot(value.place)] - values[self._value_bytes[number]]:
                 raise PackageError("a tensor leaves its memory", where={"tensor": value.name}, remedy="convert again")
         return Binding(
+            dims=dims,
             arena_bytes=arena,
             storage_offsets=storage_offsets,
             offsets=offsets,
@@ -195,6 +219,7 @@ class Binder:
             shapes={n: tuple(int(values[i]) for i in ids) for n, ids in self._shapes.items()},
             output_shapes=tuple(None if ids is None else tuple(int(values[i]) for i in ids) for ids in self._outputs),
             places=places,
+            faults=faults,
         )
 
 
@@ -202,12 +227,8 @@ def _names(shape: tuple[Dim, ...]) -> set[str]:
     return set().union(*(names(d) for d in shape)) if shape else set()
 
 
-def _in_memory(value: PlanValue) -> bool:
-    return value.place is not None and value.place.region not in ("object", "guard") and value.dtype.kind != "handle"
-
-
-def _sized(value: PlanValue, dims: Mapping[str, object]) -> bool:
-    return value.shape is not None and value.dtype.kind != "handle" and not _names(value.shape) - dims.keys()
+def _in_memory(plan: SegmentPlan, value: PlanValue) -> bool:
+    return value.place is not None and value.place.region not in ("object", "guard") and plan.is_sized(value)
 
 
 def _bytes(value: PlanValue) -> Dim:

@@ -1,4 +1,4 @@
-"""From the shapes of input arrays to the named dims of the model."""
+"""From the shapes of tensors to the named dims of the model, and to those that only a run decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensor_types.errors import InvalidModel
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A model input or output: name, dtype, shape in dims (None: only the run decides)."""
+    """A tensor as planned: name, dtype, shape in dims (None: only the run decides)."""
 
     name: str
     dtype: DType
@@ -28,14 +28,70 @@ def solve_dims(
     ranges: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, int]:
     """The value of every named dim. InvalidModel names the input, what it should be and what it is."""
-    known: dict[str, int] = {}
-    for spec, shape in zip(inputs, shapes, strict=True):
+    try:
+        known = _solve_all(inputs, shapes, ranges, {})
+    except _WrongShapeError as wrong:
+        raise InvalidModel(
+            f"the shape of an input is wrong: {wrong}",
+            where={"tensor": wrong.tensor},
+            remedy="give an array of the expected shape",
+        ) from None
+    for name in ranges:
+        if name not in known:
+            raise InvalidModel(
+                f"no input shape determines the dim {name!r}", remedy="convert the model again with a fixed size for it"
+            )
+    return known
+
+
+def solve_late_dims(
+    tensors: Sequence[TensorSpec],
+    shapes: Sequence[Sequence[int] | None],
+    ranges: Mapping[str, tuple[int, int | None]],
+    known: Mapping[str, int],
+) -> dict[str, int]:
+    """`known` and the dims that tensors of a run decide. None is the shape of a tensor whose branch did not run.
+
+    Dims that only such tensors have are left out. InvalidModel if a tensor is not as planned.
+    """
+    made = [(t, s) for t, s in zip(tensors, shapes, strict=True) if s is not None]
+    try:
+        solved = _solve_all([t for t, _ in made], [s for _, s in made], ranges, known)
+        for spec, shape in made:
+            wanted = {name for d in spec.shape or () if isinstance(d, Expr) for name in names(d)}
+            if wanted <= ranges.keys() and not wanted <= solved.keys():
+                raise _WrongShapeError(spec, shape, "nothing determines its dims")
+        return solved
+    except _WrongShapeError as wrong:
+        raise InvalidModel(
+            f"the run made a tensor of a shape that was not planned: {wrong}",
+            where={"tensor": wrong.tensor},
+            remedy="check the values of the model's inputs: they decide this shape",
+        ) from None
+
+
+class _WrongShapeError(Exception):
+    def __init__(self, spec: TensorSpec, shape: Sequence[int], why: str) -> None:
+        super().__init__(f"{why}; got [{', '.join(map(str, shape))}], expected {spec.shown()}")
+        self.tensor = spec.name
+
+
+def _solve_all(
+    specs: Sequence[TensorSpec],
+    shapes: Sequence[Sequence[int]],
+    ranges: Mapping[str, tuple[int, int | None]],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """`given` and the dims that the shapes determine."""
+    known = dict(given)
+    for spec, shape in zip(specs, shapes, strict=True):
         if spec.shape is not None and len(spec.shape) != len(shape):
-            raise _wrong(spec, shape, f"it has {len(shape)} axes, not {len(spec.shape)}")
+            raise _WrongShapeError(spec, shape, f"it has {len(shape)} axes, not {len(spec.shape)}")
     pairs = [
         (spec, shape, axis, dim, size)
-        for spec, shape in zip(inputs, shapes, strict=True)
+        for spec, shape in zip(specs, shapes, strict=True)
         for axis, (dim, size) in enumerate(zip(spec.shape or (), shape, strict=False))
+        if dim != size  # static and right: nothing to solve
     ]
     progress = True
     while progress:
@@ -48,16 +104,15 @@ def solve_dims(
     for spec, shape, axis, dim, size in pairs:
         if names(dim) <= known.keys() and evaluate(dim, known) != size:
             said = f", which is {evaluate(dim, known)} here" if isinstance(dim, Expr) else ""
-            raise _wrong(spec, shape, f"axis {axis} has size {size}, expected {dim}{said}")
+            raise _WrongShapeError(spec, shape, f"axis {axis} has size {size}, expected {dim}{said}")
     for name, (low, high) in ranges.items():
-        if name not in known:
-            raise InvalidModel(
-                f"no input shape determines the dim {name!r}", remedy="convert the model again with a fixed size for it"
-            )
+        if name not in known or name in given:
+            continue
         if known[name] < low or (high is not None and known[name] > high):
             spec, shape = next((s, h) for s, h, _, d, _ in pairs if name in names(d))
             limit = f"at most {high}" if high is not None and known[name] > high else f"at least {low}"
-            raise _wrong(spec, shape, f"the dim {name!r} is {known[name]}, the model was converted for {limit}")
+            why = f"the dim {name!r} is {known[name]}, the model was converted for {limit}"
+            raise _WrongShapeError(spec, shape, why)
     return known
 
 
@@ -71,11 +126,3 @@ def _solve(dim: Dim, size: int) -> tuple[str, int] | None:
         return None
     factor = linear[0][1]
     return (linear[0][0][0].name, (size - constant) // factor) if (size - constant) % factor == 0 else None
-
-
-def _wrong(spec: TensorSpec, shape: Sequence[int], why: str) -> InvalidModel:
-    return InvalidModel(
-        f"the shape of an input is wrong: {why}; got [{', '.join(map(str, shape))}], expected {spec.shown()}",
-        where={"tensor": spec.name},
-        remedy="give an array of the expected shape",
-    )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acl_runtime.executor import LoadedCode, load_object
-from acl_runtime.om import PackageError
+from acl_runtime.om import PackageError, trust
 from acl_runtime.om.trust import is_trusted, record_trusted
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.lower import scratch_bytes, symbol_name
@@ -27,6 +28,7 @@ from tensor_types.dims import Dim, parse, product
 from tensor_types.errors import InvalidModel
 
 _FACTS = b"facts 1\n"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,24 +92,47 @@ def trust_digest(text: str, host: str, code: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def load_kernels(texts: Sequence[str], host: str, objects: Sequence[bytes] | None = None) -> tuple[list[Kernel], int]:
+def objects_digest(texts: Sequence[str], host: str, objects: Sequence[bytes]) -> str:
+    """What a package's signature signs: every object for its own program and class, in order."""
+    digests = "".join(trust_digest(t, host, o) for t, o in zip(texts, objects, strict=True))
+    return hashlib.sha256(b"objects\0" + digests.encode()).hexdigest()
+
+
+def signature_verdict(texts: Sequence[str], host: str, objects: Sequence[bytes], signature: bytes) -> trust.Verdict:
+    """Whether a key that the user trusts signed the objects of a package, and why or why not."""
+    if len(objects) != len(texts):
+        return trust.Verdict(False, "it has not one object per program")
+    return trust.verify(objects_digest(texts, host, objects), signature, trust.trusted_keys())
+
+
+def load_kernels(
+    texts: Sequence[str], host: str, objects: Sequence[bytes] | None = None, signature: bytes | None = None
+) -> tuple[list[Kernel], int]:
     """Kernels of program texts, and how many programs had to be compiled for that.
 
-    `objects` are those of the package, in the same order; each is used only if it is trusted. InvalidModel if a text is
-    no sound program.
+    `objects` are those of the package, in the same order; each is used only if it is trusted, all of them if
+    `signature` is. InvalidModel if a text is no sound program.
     """
     cache = ObjectCache()
     with _lock:
         facts = {t: _facts(t, host, cache) for t in dict.fromkeys(texts)}
         found: dict[str, bytes] = {}
+        signed: trust.Verdict | None = None
         for number, text in enumerate(texts):
             if text in found or (text, host) in _loaded:
                 continue
             code = cache.get(text.encode(), host)
-            if code is None and objects is not None and is_trusted(trust_digest(text, host, objects[number])):
-                code = objects[number]
+            if code is None and objects is not None:
+                if is_trusted(trust_digest(text, host, objects[number])):
+                    code = objects[number]
+                elif signature is not None:
+                    if signed is None:
+                        signed = signature_verdict(texts, host, objects, signature)
+                    code = objects[number] if signed else None
             if code is not None:
                 found[text] = code
+        if signed is not None and not signed:
+            _log.warning("the package's native code is made again: %s", signed.reason)
         missing = [t for t in facts if t not in found and (t, host) not in _loaded]
         found.update(zip(missing, cache.compile([t.encode() for t in missing], host), strict=True))
         kernels: dict[str, Kernel] = {}

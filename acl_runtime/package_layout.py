@@ -8,7 +8,9 @@ portable/plan, /programs  the instance with generic tiling that every host class
 class/<host>/plan         the plan for one host class (JSON, `graph_opt.plan.plan_json`), without its programs
 class/<host>/programs     JSON list of tile program texts, in the order of the plan's program numbers
 class/<host>/objects      optional: count u32, then (size u64) each, then the object files end to end
-class/<host>/packed       optional: constants in kernel form, in the order of the plan, 64-byte aligned each
+class/<host>/signature    optional: ed25519 signature of the objects (`acl_runtime.kernels.objects_digest`), 64 bytes
+class/<host>/packed       optional: constants in kernel form, segment by segment in the order of the plan, 64-byte
+                          aligned each
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
 @dataclass(frozen=True)
 class ClassPart:
-    """What a package holds for one host class: the plan (JSON values), objects of its programs, packed constants."""
+    """What a package holds for one host class: the plan (JSON values), objects of its programs and their signature,
+    packed constants."""
 
     plan: Mapping[str, Any]
     objects: Sequence[bytes] | None = None
+    signature: bytes | None = None
     packed: bool = True
 
 
@@ -106,6 +110,8 @@ def write_model(
             sizes = [len(o) for o in part.objects]
             head = struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
             sections[section(host, "objects")] = [head, *part.objects]
+        if part.signature is not None:
+            sections[section(host, "signature")] = part.signature
         if part.packed and host != PORTABLE:
             sections[section(host, "packed")] = _packed(part.plan, constants)
     write_package(path, viewer, sections, {**(header or {}), "classes": sorted(classes)})
@@ -144,13 +150,14 @@ def is_stored(row: Mapping[str, Any]) -> bool:
 
 
 def _packed(plan: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Iterator[np.ndarray | bytes]:
-    for row in plan["constants"]:
-        if is_stored(row):
-            continue
-        array = constants[plan["values"][row["value"]]["name"]]
-        packed = kernel_form(array, row["permute"], row["reshape"], parse_format(row["packing"]))
-        yield packed
-        yield bytes(align(packed.nbytes) - packed.nbytes)
+    for segment in plan["segments"]:
+        for row in segment["constants"]:
+            if is_stored(row):
+                continue
+            array = constants[segment["values"][row["value"]]["name"]]
+            packed = kernel_form(array, row["permute"], row["reshape"], parse_format(row["packing"]))
+            yield packed
+            yield bytes(align(packed.nbytes) - packed.nbytes)
 
 
 def _weights(constants: Mapping[str, np.ndarray]) -> Iterator[np.ndarray | bytes]:

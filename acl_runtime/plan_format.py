@@ -1,7 +1,7 @@
 """The plan of a package as the runtime uses it, read from JSON values with every number checked.
 
 The schema is documented in `graph_opt.plan.plan_json`. What depends on input shapes (sizes against regions, dims
-against the bounds of programs) is checked when a model is bound.
+against the bounds of programs) is checked when a segment is bound.
 """
 
 from __future__ import annotations
@@ -76,14 +76,29 @@ class PlanTask:
 
 
 @dataclass(frozen=True)
-class LoadedPlan:
-    """A checked plan."""
+class Requirement:
+    """Extents that must agree, or one of them be 1 if they may `broadcast`, whenever the tasks with `guard` run."""
 
+    left: Dim
+    right: Dim
+    broadcast: bool
+    node: str
+    guard: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """The checked plan of a segment; its tasks count the programs of the model.
+
+    `sources` tells for each input its (row, number in it): row 0 holds the model's inputs, row s + 1 the outputs of
+    segment s.
+    """
+
+    sources: tuple[tuple[int, int], ...]
     dims: Mapping[str, tuple[int, int | None]]
     values: tuple[PlanValue, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    programs: tuple[str, ...]
     constants: tuple[PlanConstant, ...]
     storages: tuple[tuple[Dim, Dim], ...]
     arena: Dim
@@ -91,14 +106,58 @@ class LoadedPlan:
     n_objects: int
     tasks: tuple[PlanTask, ...]
     output_copies: tuple[tuple[int, int], ...]
-    requirements: tuple[tuple[Dim, Dim, bool, str], ...] = ()
-    """(left, right, broadcast, node): extents that must agree, or one of them be 1 if they may broadcast."""
+    requirements: tuple[Requirement, ...] = ()
+
+    def is_sized(self, value: PlanValue) -> bool:
+        """True if the dims of the segment tell the value's shape and it has bytes."""
+        known = value.shape is not None and all(names(d) <= self.dims.keys() for d in value.shape)
+        return known and value.dtype.kind != "handle"
+
+    def is_late(self, value: PlanValue) -> bool:
+        """True if it lives as an object: nobody has bytes for it before the run."""
+        return value.place is None or value.place.region == "object" or not self.is_sized(value)
 
 
-def read_plan(plan: object, programs: object) -> LoadedPlan:
+@dataclass(frozen=True)
+class ModelPlan:
+    """Segments, run in order; `results` are the (row, number) of the model's outputs, see `SegmentPlan.sources`."""
+
+    programs: tuple[str, ...]
+    segments: tuple[SegmentPlan, ...]
+    results: tuple[tuple[int, int], ...]
+
+    @property
+    def dims(self) -> Mapping[str, tuple[int, int | None]]:
+        """Named dims that the shapes of the model's inputs decide."""
+        return self.segments[0].dims
+
+    @property
+    def inputs(self) -> tuple[PlanValue, ...]:
+        """The model's inputs."""
+        return tuple(self.segments[0].values[n] for n in self.segments[0].inputs)
+
+    @property
+    def outputs(self) -> tuple[PlanValue, ...]:
+        """The model's outputs."""
+        return tuple(self.output(row, number) for row, number in self.results)
+
+    def output(self, row: int, number: int) -> PlanValue:
+        """Output `number` of segment row - 1."""
+        segment = self.segments[row - 1]
+        return segment.values[segment.outputs[number]]
+
+
+def read_plan(plan: object, programs: object) -> ModelPlan:
     """The plan in JSON values and its program texts. PackageError names what is wrong."""
     try:
-        return _Reader(_mapping(plan), [_text(p) for p in _rows(programs)]).plan()
+        texts = tuple(_text(p) for p in _rows(programs))
+        source = _mapping(plan)
+        segments = tuple(_Reader(_mapping(s), len(texts)).plan() for s in _rows(source["segments"]))
+        if not segments:
+            raise ValueError("it has no segment")
+        model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])))
+        _check_links(model)
+        return model
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise PackageError(
@@ -106,8 +165,39 @@ def read_plan(plan: object, programs: object) -> LoadedPlan:
         ) from error
 
 
+def _link(row: object, segments: Sequence[SegmentPlan], first: int) -> tuple[int, int]:
+    """A (row, number in it) among the model's inputs and the outputs of these segments."""
+    at, number = _rows(row)
+    at = _number(at, len(segments))
+    ends = segments[at - 1].outputs if at else segments[0].inputs
+    if at < first:
+        raise ValueError("an output of the model is an input")
+    return at, _number(number, len(ends) - 1)
+
+
+def _check_links(model: ModelPlan) -> None:
+    """Every segment takes tensors as those before it make them, and none but these."""
+    first = model.segments[0]
+    for number, segment in enumerate(model.segments):
+        if len(segment.sources) != len(segment.inputs):
+            raise ValueError("a segment has not one source per input")
+        for position, (row, index) in enumerate(segment.sources):
+            taken = segment.values[segment.inputs[position]]
+            if number == 0:
+                given = taken if (row, index) == (0, position) else None
+            elif row > number:
+                given = None
+            else:
+                given = model.output(row, index) if row else first.values[first.inputs[index]]
+            if given is None or (taken.dtype, taken.shape, taken.format) != (given.dtype, given.shape, given.format):
+                raise ValueError(f"a segment takes {taken.name[:80]}, which is not there")
+    for value in (*model.inputs, *model.outputs):
+        if not value.format.is_plain:
+            raise ValueError(f"{value.name[:80]} has a format of its own")
+
+
 class _Reader:
-    def __init__(self, source: Mapping[str, Any], programs: list[str]) -> None:
+    def __init__(self, source: Mapping[str, Any], programs: int) -> None:
         self.source = source
         self.programs = programs
         self.n_values = len(_rows(source["values"]))
@@ -120,17 +210,17 @@ class _Reader:
             "object": _number(source["objects"], _MAX_ROWS),
         }
 
-    def plan(self) -> LoadedPlan:
+    def plan(self) -> SegmentPlan:
         source = self.source
         dims = {_text(n): self.bounds(b) for n, b in _mapping(source["dims"]).items()}
         self.known = frozenset(dims)
         values = tuple(self.value(v) for v in source["values"])
-        return LoadedPlan(
+        return SegmentPlan(
+            sources=tuple((_number(r, _MAX_ROWS), _number(n, _MAX_ROWS)) for r, n in _rows(source["sources"])),
             dims=dims,
             values=values,
             inputs=self.value_numbers(source["inputs"]),
             outputs=self.value_numbers(source["outputs"]),
-            programs=tuple(self.programs),
             constants=tuple(self.constant(c) for c in source["constants"]),
             storages=tuple((self.size(b), self.size(o)) for b, o in source["storages"]),
             arena=self.size(source["arena"]),
@@ -142,8 +232,8 @@ class _Reader:
                 for o, v in _rows(source["output_copies"])
             ),
             requirements=tuple(
-                (self.size(left), self.size(right), bool(broadcast), _text(node))
-                for left, right, broadcast, node in _rows(source["requirements"])
+                Requirement(self.size(left), self.size(right), bool(broadcast), _text(node), self.guard(guard))
+                for left, right, broadcast, node, guard in _rows(source["requirements"])
             ),
         )
 
@@ -167,7 +257,7 @@ class _Reader:
         name = _text(row["dtype"])
         if name not in DTYPES:
             raise ValueError(f"unknown dtype {name[:40]}")
-        if place is not None and place.region not in ("object", "guard"):
+        if place is not None and place.region not in ("object", "guard", "input"):
             for extent in shape or ():
                 self.size(extent if isinstance(extent, int) else str(extent))
             if shape is None:
@@ -188,10 +278,12 @@ class _Reader:
         packing = parse_format(_text(row["packing"]))
         return PlanConstant(value, _optional(row["permute"], integers), _optional(row["reshape"], integers), packing)
 
+    def guard(self, pair: object) -> tuple[int, int] | None:
+        return _optional(pair, lambda g: (_number(g[0], self.counts["guard"] - 1), _number(g[1], 1)))
+
     def task(self, number: int, row: Mapping[str, Any]) -> PlanTask:
-        guard = _optional(row["guard"], lambda g: (_number(g[0], self.counts["guard"] - 1), _number(g[1], 1)))
         after = tuple(_number(a, number - 1) for a in _rows(row["after"]))
-        common = (_text(row["node"]), _text(row["family"]), after, guard)
+        common = (_text(row["node"]), _text(row["family"]), after, self.guard(row["guard"]))
         if "program" not in row:
             inputs = tuple(_optional(v, lambda n: _number(n, self.n_values - 1)) for v in _rows(row["inputs"]))
             outputs = self.value_numbers(row["outputs"])
@@ -200,7 +292,7 @@ class _Reader:
             )
         return PlanTask(
             *common,
-            _number(row["program"], len(self.programs) - 1),
+            _number(row["program"], self.programs - 1),
             tuple(self.place(o) for o in _rows(row["operands"])),
             tuple(self.size(d) for d in _rows(row["dims"])),
             self.size(row["grid"]),

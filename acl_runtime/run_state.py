@@ -1,8 +1,10 @@
-"""One execution in flight: argument addresses, memory of its own, host tasks and objects."""
+"""One execution of a segment in flight: argument addresses, memory of its own, host tasks and objects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -31,63 +33,81 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """A 64-byte aligned array of undefined content."""
     if dtype.hasobject:
         return np.empty(shape, dtype)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = prod(shape)
     return aligned_empty(count * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class RunState:
-    """Executes a binding, one execution at a time. Objects and memory stay readable until the next one."""
+    """Executes bindings of one segment, one execution at a time. Its tensors stay readable until the next one."""
 
-    def __init__(self, binder: Binder, binding: Binding, executor: Executor) -> None:
+    def __init__(self, binder: Binder, executor: Executor) -> None:
         self.binder = binder
-        self.binding = binding
-        self.plan = binder.model.plan
-        self.run = executor.prepare(binder.model.graph)
+        self.binding: Binding | None = None
+        self.plan = binder.segment.plan
+        self.run = executor.prepare(binder.segment.graph)
         self.arena = np.empty(0, np.uint8)
         self.objects: dict[int, object] = {}
-        self.inputs: Sequence[np.ndarray] = ()
-        self.outputs: list[np.ndarray | None] = []
+        self.inputs: Sequence[np.ndarray | None] = ()
+        self.outputs: list[Any] = []
+        self._passed: dict[int, np.ndarray] = {}
         self._base = np.zeros(binder.n_slots, np.uint64)
         first = binder.first_slot
         self._in = slice(first["input"], first["output"])
         self._out = slice(first["output"], first["constant"])
-        constants = [0 if c.dtype.hasobject else c.ctypes.data for c in binder.model.constants]
-        self._base[first["constant"] : first["guard"]] = constants
+        self._base[first["constant"] : first["guard"]] = [_address(c) for c in binder.segment.constants]
         guards = self.run.guards.ctypes.data
         self._base[first["guard"] :] = np.arange(self.plan.n_guards, dtype=np.uint64) + np.uint64(guards)
-        self._offsets = binding.offsets.astype(np.uint64)
         slots = binder.slots
-        moving = (slots >= first["input"]) & (slots < first["constant"])
-        self._moving = np.flatnonzero(moving)
-        self._moving_slots, self._moving_offsets = slots[moving], self._offsets[moving]
+        self._offsets = np.zeros(len(slots), np.uint64)
+        self._moving = np.flatnonzero((slots >= first["input"]) & (slots < first["constant"]))
+        self._moving_slots, self._moving_offsets = slots[self._moving], self._offsets[self._moving]
         self._args = np.zeros(max(len(slots), 1), np.uint64)
-        self._dims = np.ascontiguousarray(binding.kernel_dims)
+        self._dims = np.zeros(max(binder.n_dims, 1), np.int64)
         records = self.run.records
-        records["grid"], records["grain"] = binding.grid, binding.grain
         records["args"] = np.array(binder.first_arg, np.uint64) * np.uint64(8) + np.uint64(self._args.ctypes.data)
         records["dims"] = np.array(binder.first_dim, np.uint64) * np.uint64(8) + np.uint64(self._dims.ctypes.data)
-        records["fn"] = [0 if t.program is None else binder.model.kernel(t).address for t in self.plan.tasks]
-        self._has_host = any(t.program is None for t in self.plan.tasks)
 
-    def attach(self, arena: np.ndarray) -> None:
-        """Uses `arena`, at least `binding.arena_bytes` of u8, for the next executions."""
-        if arena is self.arena:
+    def attach(self, binding: Binding, arena: np.ndarray) -> None:
+        """Uses these sizes and `arena`, at least `binding.arena_bytes` of u8, for the next executions."""
+        if arena is self.arena and binding is self.binding:
             return
+        if binding is not self.binding:
+            self.binding = binding
+            self._offsets[:] = binding.offsets
+            self._moving_offsets = self._offsets[self._moving]
+            self._dims[: len(binding.kernel_dims)] = binding.kernel_dims
+            records = self.run.records
+            records["grid"], records["grain"] = binding.grid, binding.grain
+            records["fn"] = self.binder.segment.graph.records["fn"]
+            records["fn"][list(binding.faults)] = 0  # a run that reaches one comes back for it
         self.arena = arena
         count = len(self.plan.storages)
-        self._base[:count] = self.binding.storage_offsets.astype(np.uint64) + np.uint64(arena.ctypes.data)
-        if len(self.binder.slots):
-            self._args[:] = self._base[self.binder.slots] + self._offsets
+        self._base[:count] = binding.storage_offsets.astype(np.uint64) + np.uint64(arena.ctypes.data)
+        self._args[: len(self._offsets)] = self._base[self.binder.slots] + self._offsets
 
-    def execute(self, inputs: Sequence[np.ndarray], outputs: list[np.ndarray | None], timed: bool = False) -> None:
-        """Runs. `inputs` are contiguous arrays; `outputs` holds the buffers, and None where the run makes the array."""
+    def passed(self, number: int) -> np.ndarray:
+        """A buffer of this state for output `number`, which another segment reads: in physical order, reused."""
+        value = self.plan.values[self.plan.outputs[number]]
+        assert self.binding is not None
+        shape: Any = value.format.physical_shape(self.binding.shapes[self.plan.outputs[number]])
+        nbytes = prod(shape) * value.dtype.bytes
+        held = self._passed.get(number)
+        if held is None or held.nbytes < nbytes:
+            held = self._passed[number] = aligned_empty(nbytes)
+        return held[:nbytes].view(value.dtype.numpy).reshape(shape)
+
+    def execute(self, inputs: Sequence[np.ndarray | None], outputs: list[Any], timed: bool = False) -> None:
+        """Runs. `inputs` are contiguous arrays in physical order, None for objects that were not made.
+
+        `outputs` holds the buffers, and None where the run makes the object, which takes the place of the None.
+        """
         self.inputs, self.outputs = inputs, outputs
         self.objects.clear()
-        self._base[self._in] = [0 if a.dtype.hasobject else a.ctypes.data for a in inputs]
-        self._base[self._out] = [0 if a is None or a.dtype.hasobject else a.ctypes.data for a in outputs]
+        self._base[self._in] = [_address(a) for a in inputs]
+        self._base[self._out] = [_address(a) for a in outputs]
         self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
         try:
-            self.run.execute(self._host_task if self._has_host else None, timed=timed)
+            self.run.execute(self._host_task, timed=timed)
         except TaskFailed as failed:
             task = self.plan.tasks[failed.task]
             reason = _REASONS.get(failed.code, "it failed with code {code} at {index}")
@@ -98,15 +118,13 @@ class RunState:
             ) from failed
         for number, value in self.plan.output_copies:
             result = self.value(value)
-            target = outputs[number]
-            if target is None:
-                keep = isinstance(result, list) or result is None  # a sequence, an empty optional
-                outputs[number] = result if keep else np.array(result)
+            if outputs[number] is None:
+                outputs[number] = result
             else:
-                np.copyto(target, result, casting="no")
+                np.copyto(outputs[number], self.plan.values[value].format.to_physical(result), casting="no")
 
     def release(self) -> None:
-        """Lets go of the caller's arrays."""
+        """Lets go of the arrays of the caller and of other segments."""
         self.inputs, self.outputs = (), []
         self.objects.clear()
 
@@ -118,11 +136,12 @@ class RunState:
             raise KeyError(value.name)
         if place.region == "object":
             return self.objects.get(place.index)  # type: ignore[return-value]  # None: its branch did not run
-        if place.region == "input" and value.dtype.kind == "handle":
+        assert self.binding is not None
+        if place.region == "input" and number not in self.binding.shapes:
             array = self.inputs[place.index]
-            return array[()] if value.dtype == HANDLE else array
+            return array[()] if array is not None and value.dtype == HANDLE else array  # type: ignore[return-value]
         if place.region == "constant" and value.dtype.kind == "handle":
-            return self.binder.model.constants[place.index]
+            return self.binder.segment.constants[place.index]
         shape = self.binding.shapes[number]
         physical = self._physical(number)
         return value.format.to_logical(physical, shape)
@@ -131,22 +150,25 @@ class RunState:
         """A view of a tensor's bytes in physical order."""
         value = self.plan.values[number]
         place = value.place
-        assert place is not None
+        assert place is not None and self.binding is not None
         offset = self.binding.places[number]
         if place.region == "arena":
             memory = self.arena
             offset += int(self.binding.storage_offsets[place.index])
         else:
-            owners = {"input": self.inputs, "output": self.outputs, "constant": self.binder.model.constants}
+            owners = {"input": self.inputs, "output": self.outputs, "constant": self.binder.segment.constants}
             array = owners[place.region][place.index]
             assert array is not None
             memory = array.reshape(-1).view(np.uint8)
         shape = value.format.physical_shape(self.binding.shapes[number])
-        nbytes = int(np.prod(shape, dtype=np.int64)) * value.dtype.bytes  # type: ignore[arg-type]
+        nbytes = prod(shape) * value.dtype.bytes
         return memory[offset : offset + nbytes].view(value.dtype.numpy).reshape(shape)  # type: ignore[arg-type]
 
     def _host_task(self, number: int) -> None:
+        assert self.binding is not None
         task = self.plan.tasks[number]
+        if number in self.binding.faults:
+            raise self.binding.faults[number].with_traceback(None)  # that of an earlier run
         try:
             inputs = [None if n is None else self.value(n) for n in task.inputs]
             results = evaluate(task.op, task.attrs or {}, inputs, len(task.outputs))
@@ -168,8 +190,9 @@ class RunState:
         if place is None:
             return
         if place.region == "object":
-            self.objects[place.index] = result
+            self.objects[place.index] = self._owned(result)
             return
+        assert self.binding is not None
         array = np.asarray(result)
         shape = self.binding.shapes[number]
         if array.shape != shape or array.dtype != value.dtype.numpy:
@@ -179,3 +202,15 @@ class RunState:
                 remedy="this is a fault of the compiler: report it with the model",
             )
         self._physical(number)[...] = value.format.to_physical(array)
+
+    def _owned(self, result: object) -> object:
+        """A result that is no view of an operand in the arena, whose bytes are soon another tensor's."""
+        if isinstance(result, list):
+            return [self._owned(r) for r in result]
+        is_view = isinstance(result, np.ndarray) and np.may_share_memory(result, self.arena)
+        return np.array(result) if is_view else result
+
+
+def _address(array: np.ndarray | None) -> int:
+    """Address of the bytes of a tensor, 0 of an object."""
+    return 0 if array is None or array.dtype.hasobject else array.ctypes.data

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import difflib
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from acl_runtime.binding import Binder, Binding
-from acl_runtime.dims_of_shapes import TensorSpec, solve_dims
+from acl_runtime.binding import Binding
+from acl_runtime.dims_of_shapes import TensorSpec
 from acl_runtime.executor import Executor
 from acl_runtime.model import LoadedModel, load_model
-from acl_runtime.run_state import RunState, aligned_empty, new_array
+from acl_runtime.model_runs import ModelRuns
+from acl_runtime.plan_format import PlanValue
+from acl_runtime.run_state import RunState
+from tensor_types.dims import evaluate, names
 from tensor_types.dtypes import HANDLE
-from tensor_types.errors import EnvironmentProblem, InvalidModel, ResourceLimit
-
-_MAX_BINDINGS = 64
+from tensor_types.errors import EnvironmentProblem, InvalidModel
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,6 @@ class Profile:
         return sum(t.seconds for t in self.tasks if t.device == "AI CPU") / total if total else 0.0
 
 
-class _Bound:
-    """A binding and the run states made for it that are not in use."""
-
-    def __init__(self, binding: Binding) -> None:
-        self.binding = binding
-        self.free: list[RunState] = []
-
-
 class InferSession:
     """A model ready to run. Any number of threads may call `infer` at the same time.
 
@@ -75,24 +66,15 @@ class InferSession:
         if device_id != 0:
             raise EnvironmentProblem(f"there is no device {device_id}", remedy="use device 0")
         self._model: LoadedModel = load_model(path)
-        self._binder = Binder(self._model)
         try:
-            self._executor = Executor(threads)
+            executor = Executor(threads)
         except ValueError as error:
             raise EnvironmentProblem(str(error), where={"flag": "threads"}, remedy="use another number") from error
         self._keep = keep
-        self._kept: RunState | None = None
-        plan = self._model.plan
-        self._inputs = [_spec(self._model, n) for n in plan.inputs]
-        self._outputs = [_spec(self._model, n) for n in plan.outputs]
-        self._bound: OrderedDict[tuple[tuple[int, ...], ...], _Bound] = OrderedDict()
-        self._arenas: list[np.ndarray] = []
-        self._lock = threading.Lock()
-        copied = {number for number, _ in plan.output_copies}
-        self._late = [
-            n in copied and plan.values[v].place is not None and plan.values[v].place.region == "object"  # type: ignore[union-attr]
-            for n, v in enumerate(plan.outputs)
-        ]
+        self._kept: list[RunState] = []
+        self._runs = ModelRuns(self._model, executor, keep)
+        self._inputs = [_spec(v) for v in self._model.plan.inputs]
+        self._outputs = [_spec(v) for v in self._model.plan.outputs]
 
     @property
     def compiled_at_run(self) -> int:
@@ -119,11 +101,16 @@ class InferSession:
 
     def output_shapes(self, input_shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...] | None]:
         """Shapes of the outputs for these input shapes, None where the run decides. InvalidModel as for `infer`."""
-        return list(self._bind(self._shapes(input_shapes)).binding.output_shapes)
+        dims = self._bind(input_shapes).dims
+        return [
+            None if s.shape is None or not set().union(*map(names, s.shape)) <= dims.keys()
+            else tuple(evaluate(d, dims) for d in s.shape)
+            for s in self._outputs
+        ]  # fmt: skip
 
     def arena_bytes(self, input_shapes: Sequence[Sequence[int]]) -> int:
-        """Bytes that a run with these input shapes takes for intermediate tensors."""
-        return self._bind(self._shapes(input_shapes)).binding.arena_bytes
+        """Bytes that a run with these input shapes takes for intermediate tensors, those of late sizes left out."""
+        return self._bind(input_shapes).arena_bytes
 
     def infer(
         self,
@@ -136,65 +123,56 @@ class InferSession:
         (an OpenAtcError) names the input or output that does not fit, what was expected and what to do.
         """
         arrays = self._input_arrays(inputs)
-        bound = self._bind(tuple(a.shape for a in arrays))
-        state = self._acquire(bound)
-        try:
-            results = self._output_arrays(bound.binding, outputs, arrays)
-            state.execute(arrays, results)
-            return results  # type: ignore[return-value]
-        finally:
-            self._release(bound, state)
+        results, states = self._runs.execute(arrays, self._buffers(outputs, arrays))
+        self._done(states)
+        return results
 
     def profile(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], runs: int = 10) -> Profile:
         """Mean times of each task over `runs` runs, after one to warm up."""
         arrays = self._input_arrays(inputs)
-        bound = self._bind(tuple(a.shape for a in arrays))
-        state = self._acquire(bound)
-        try:
-            total = np.zeros(len(self._model.plan.tasks), np.int64)
-            span = 0
-            for number in range(runs + 1):
-                state.execute(arrays, self._output_arrays(bound.binding, None, arrays), timed=True)
-                if number:
-                    times = state.run.times
-                    total += times[:, 1] - times[:, 0]
-                    ran = times[times[:, 1] > 0]
-                    span += int(ran[:, 1].max() - ran[:, 0].min()) if len(ran) else 0
-            tasks = tuple(
-                TaskTime(
-                    t.node, t.family, "AI CPU" if t.program is None else "AI Core",
-                    int(total[n]) / runs / 1e9, int(bound.binding.grid[n]),
-                )
-                for n, t in enumerate(self._model.plan.tasks)
-            )  # fmt: skip
-            return Profile(tasks, span / runs / 1e9)
-        finally:
-            self._release(bound, state)
+        tasks = [t for segment in self._model.segments for t in segment.plan.tasks]
+        total = np.zeros(len(tasks), np.int64)
+        grids: list[int] = []
+        span = 0
+        for number in range(runs + 1):
+            _, states = self._runs.execute(arrays, self._buffers(None, arrays), timed=True)
+            if number:
+                times = np.concatenate([s.run.times for s in states])
+                total += times[:, 1] - times[:, 0]
+                ran = times[times[:, 1] > 0]
+                span += int(ran[:, 1].max() - ran[:, 0].min()) if len(ran) else 0
+            grids = [int(g) for s in states for g in s.run.records["grid"]]
+            self._done(states)
+        rows = tuple(
+            TaskTime(t.node, t.family, "AI CPU" if t.program is None else "AI Core", int(ns) / runs / 1e9, grid)
+            for t, ns, grid in zip(tasks, total, grids, strict=True)
+        )
+        return Profile(rows, span / runs / 1e9)
 
     def tensor_names(self) -> list[str]:
         """Names of the tensors that `read` can give."""
-        return [v.name for v in self._model.plan.values if v.place is not None]
+        placed = (v.name for segment in self._model.segments for v in segment.plan.values if v.place is not None)
+        return list(dict.fromkeys(placed))
 
     def read(self, name: str) -> np.ndarray | list[np.ndarray]:
         """A copy of a tensor of the last run, in logical order; a list for a sequence. Only with `keep=True`.
 
         InvalidModel if the session does not keep tensors, has not run, or the tensor is never in memory.
         """
-        state = self._kept
-        numbers = {v.name: n for n, v in enumerate(self._model.plan.values)}
-        if state is None:
+        if not self._kept:
             raise InvalidModel(
                 "no tensors were kept", where={"tensor": name}, remedy="open the session with keep=True and infer first"
             )
-        try:
-            value = state.value(numbers[name])
-            return list(value) if isinstance(value, (list, tuple)) else np.array(value)
-        except KeyError:
-            raise InvalidModel(
-                "the tensor is not in memory after a run: it lives inside a kernel, was not computed or does not exist",
-                where={"tensor": name},
-                remedy="see tensor_names()",
-            ) from None
+        for state in self._kept:  # the first segment that has a tensor is the one that makes it
+            for number, value in enumerate(state.plan.values):
+                if value.name == name and value.place is not None:
+                    found = state.value(number)
+                    return list(found) if isinstance(found, (list, tuple)) else np.array(found)
+        raise InvalidModel(
+            "the tensor is not in memory after a run: it lives inside a kernel, was not computed or does not exist",
+            where={"tensor": name},
+            remedy="see tensor_names()",
+        )
 
     # Inputs and outputs
 
@@ -236,99 +214,50 @@ class InferSession:
             arrays.append(array if array.flags.c_contiguous else np.array(array, order="C"))
         return arrays
 
-    def _output_arrays(
-        self, binding: Binding, buffers: Sequence[np.ndarray | None] | None, inputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray | None]:
-        if buffers is not None and len(buffers) != len(self._outputs):
+    def _buffers(
+        self, buffers: Sequence[np.ndarray | None] | None, inputs: Sequence[np.ndarray]
+    ) -> Sequence[np.ndarray | None]:
+        """The caller's output buffers, or None for each, checked as far as can be before their shapes are known."""
+        if buffers is None:
+            return [None] * len(self._outputs)
+        if len(buffers) != len(self._outputs):
             raise InvalidModel(
                 f"{len(buffers)} output buffers given, the model has {len(self._outputs)} outputs",
                 remedy="give one per output, or None where a fresh array is wanted",
             )
-        results: list[np.ndarray | None] = []
-        for number, (spec, shape) in enumerate(zip(self._outputs, binding.output_shapes, strict=True)):
-            buffer = None if buffers is None else buffers[number]
-            if buffer is not None:
-                self._check_buffer(spec, shape, buffer, inputs)
-            elif shape is not None and not self._late[number] and spec.dtype.kind != "handle":
-                buffer = new_array(shape, spec.dtype.numpy)
-            results.append(buffer)
-        return results
+        for spec, buffer in zip(self._outputs, buffers, strict=True):
+            problem = None
+            if buffer is None:
+                continue
+            if not isinstance(buffer, np.ndarray) or buffer.dtype != spec.dtype.numpy:
+                problem = f"its dtype is {getattr(buffer, 'dtype', type(buffer).__name__)}, expected {spec.dtype.numpy}"
+            elif not (buffer.flags.c_contiguous and buffer.flags.writeable):
+                problem = "it is not contiguous and writeable"
+            elif any(np.may_share_memory(buffer, array) for array in inputs):
+                problem = "it shares memory with an input"
+            if problem:
+                raise InvalidModel(
+                    f"an output buffer does not fit: {problem}",
+                    where={"tensor": spec.name},
+                    remedy="give a fitting buffer",
+                )
+        return buffers
 
-    def _check_buffer(
-        self, spec: TensorSpec, shape: tuple[int, ...] | None, buffer: np.ndarray, inputs: Sequence[np.ndarray]
-    ) -> None:
-        problem = None
-        if not isinstance(buffer, np.ndarray) or buffer.dtype != spec.dtype.numpy:
-            problem = f"its dtype is {getattr(buffer, 'dtype', type(buffer).__name__)}, expected {spec.dtype.numpy}"
-        elif shape is not None and buffer.shape != shape:
-            problem = f"its shape is {list(buffer.shape)}, expected {list(shape)}"
-        elif not (buffer.flags.c_contiguous and buffer.flags.writeable):
-            problem = "it is not contiguous and writeable"
-        elif any(np.may_share_memory(buffer, array) for array in inputs):
-            problem = "it shares memory with an input"
-        if problem:
-            raise InvalidModel(
-                f"an output buffer does not fit: {problem}", where={"tensor": spec.name}, remedy="give a fitting buffer"
-            )
+    def _done(self, states: list[RunState]) -> None:
+        if self._keep:
+            self._kept = states
+        else:
+            self._runs.leave(states)
 
-    # Bindings
-
-    def _shapes(self, shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    def _bind(self, shapes: Sequence[Sequence[int]]) -> Binding:
         if len(shapes) != len(self._inputs):
             raise InvalidModel(
                 f"{len(shapes)} shapes given, the model has {len(self._inputs)} inputs", remedy="give one per input"
             )
-        return tuple(tuple(s) for s in shapes)
-
-    def _bind(self, shapes: tuple[tuple[int, ...], ...]) -> _Bound:
-        with self._lock:
-            bound = self._bound.get(shapes)
-            if bound is not None:
-                self._bound.move_to_end(shapes)
-                return bound
-        dims = solve_dims(self._inputs, shapes, self._model.plan.dims)
-        bound = _Bound(self._binder.bind(dims, self._executor.threads, self._keep))
-        with self._lock:
-            self._bound[shapes] = bound
-            while len(self._bound) > _MAX_BINDINGS:
-                self._bound.popitem(last=False)
-        return bound
-
-    def _acquire(self, bound: _Bound) -> RunState:
-        """A run state with an arena. Arenas belong to the session, so that many shapes do not need many of them."""
-        needed = bound.binding.arena_bytes
-        with self._lock:
-            state = bound.free.pop() if bound.free else None
-            if state is not None and any(a is state.arena for a in self._arenas):
-                self._arenas = [a for a in self._arenas if a is not state.arena]
-                return state
-            fitting = [a for a in self._arenas if a.nbytes >= needed]
-            arena = min(fitting, key=lambda a: a.nbytes) if fitting else None
-            # One that is too small gives way to the larger one.
-            spent = arena if arena is not None else (self._arenas[-1] if self._arenas else None)
-            self._arenas = [a for a in self._arenas if a is not spent]
-        if state is None:
-            state = RunState(self._binder, bound.binding, self._executor)
-        try:
-            state.attach(aligned_empty(needed) if arena is None else arena)
-        except MemoryError:
-            raise ResourceLimit(
-                f"{needed} bytes for intermediate tensors cannot be had", remedy="use smaller input shapes"
-            ) from None
-        return state
-
-    def _release(self, bound: _Bound, state: RunState) -> None:
-        if self._keep:
-            self._kept = state  # its memory is not reused: it holds what `read` gives
-            return
-        state.release()
-        with self._lock:
-            bound.free.append(state)
-            self._arenas.append(state.arena)
+        return self._runs.bind(tuple(tuple(s) for s in shapes))
 
 
-def _spec(model: LoadedModel, number: int) -> TensorSpec:
-    value = model.plan.values[number]
+def _spec(value: PlanValue) -> TensorSpec:
     return TensorSpec(value.name, value.dtype, value.shape)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atc.conversion import ConvertResult
+    from atc.custom_operators import register_op
 
 __version__ = "0.1.0"
-__all__ = ["ConvertResult", "convert", "__version__"]
+__all__ = ["ConvertResult", "convert", "register_op", "__version__"]
 
 
 def convert(model: Any, output: Any = None, **flags: Any) -> ConvertResult:
@@ -19,3 +20,12 @@ def convert(model: Any, output: Any = None, **flags: Any) -> ConvertResult:
     from atc.conversion import convert as convert_model
 
     return convert_model(model, output, **flags)
+
+
+def __getattr__(name: str) -> Any:
+    """`register_op` at its first use: who only asks for the version does not load the runtime."""
+    if name == "register_op":
+        from atc.custom_operators import register_op
+
+        return register_op
+    raise AttributeError(f"module 'atc' has no attribute {name!r}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from atc import __version__
+from atc.command_options import CustomOps, Inputs, Json, ModelPath, Precision, Shapes, Soc, Threads, guarded, out
 from atc.console import Progress, print_json, report_error, table
+from atc.key_commands import key_app
 from atc.spelling import UsageError, is_atc_spelling, parse, parse_input_shape
 
 _UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -20,27 +20,7 @@ _UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ =
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 cache_app = typer.Typer(no_args_is_help=True, help="The cache of compiled kernels.")
 app.add_typer(cache_app, name="cache")
-out = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-
-ModelPath = Annotated[Path, typer.Argument(help="ONNX file", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
-Inputs = Annotated[list[str] | None, typer.Option("--input", help="name=file.npy; seeded values for the others")]
-Shapes = Annotated[str, typer.Option("--input_shape", "--input-shape", help='"name:d,d;name2:d", -1 stays symbolic')]
-Threads = Annotated[int, typer.Option(help="threads of the device", min=1, max=64)]
-Precision = Annotated[
-    str,
-    typer.Option("--precision_mode", "--precision-mode", "--precision_mode_v2", "--precision-mode-v2",
-                 help="ATC's modes: allow_mix_precision_bf16, force_fp16, mixed_float16 ..."),
-]  # fmt: skip
-Soc = Annotated[str, typer.Option("--soc_version", "--soc-version", help="chip for the estimate")]
-
-
-def _guarded(as_json: bool, work: Callable[[], int | None]) -> None:
-    try:
-        code = work() or 0
-    except (Exception, KeyboardInterrupt) as error:
-        code = report_error(error, as_json)
-    raise typer.Exit(code)
+app.add_typer(key_app, name="key")
 
 
 @app.callback(invoke_without_command=True)
@@ -57,13 +37,15 @@ def convert(
     input_shape: Shapes = "",
     soc_version: Soc = "Ascend910B2",
     precision_mode: Precision = "must_keep_origin_dtype",
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="every AI CPU node with its reason")] = False,
+    custom_op: CustomOps = None,
+    sign: Annotated[Path | None, typer.Option(help="ed25519 private key file to sign the native code with")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="AI CPU nodes and fusion, with reasons")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="only errors")] = False,
     json: Json = False,
 ) -> None:
     """Converts an ONNX file to a package (.om)."""
-    _guarded(json, lambda: _convert(model, output, input_shape, soc_version, precision_mode, json, quiet=quiet,
-                                    verbose=verbose))  # fmt: skip
+    guarded(json, lambda: _convert(model, output, input_shape, soc_version, precision_mode, sign, json, quiet=quiet,
+                                    verbose=verbose), custom_op)  # fmt: skip
 
 
 def _convert(
@@ -72,6 +54,7 @@ def _convert(
     input_shape: str,
     soc: str,
     precision: str,
+    sign: Path | None,
     json: bool,
     *,
     quiet: bool,
@@ -86,6 +69,7 @@ def _convert(
         input_shape=parse_input_shape(input_shape),
         soc_version=soc,
         precision_mode=precision,
+        sign=sign,
         progress=progress,
     )
     if json:
@@ -96,6 +80,10 @@ def _convert(
         if verbose and result.aicpu_nodes:
             columns = ["name", "op", "domain", "why"]
             out.print(table("AI CPU nodes", columns, [[n[c] for c in columns] for n in result.aicpu_nodes]))
+        if verbose:
+            from atc.fusion_report import fusion_table
+
+            out.print(fusion_table(result.fusion_notes))
     return 0
 
 
@@ -107,6 +95,7 @@ def run(
     loop: Annotated[int, typer.Option(help="timed runs", min=1)] = 1,
     threads: Threads = 1,
     output_dir: Annotated[Path | None, typer.Option(help="folder for the outputs as .npy")] = None,
+    custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
     """Runs a package (or converts and runs a model) and shows its latency."""
@@ -126,7 +115,7 @@ def run(
                 out.print(f"output     {name}  {found['dtype']}{found['shape']}")
         return 0
 
-    _guarded(json, work)
+    guarded(json, work, custom_op)
 
 
 @app.command()
@@ -137,11 +126,13 @@ def compare(
     input_shape: Shapes = "",
     csv: Annotated[Path | None, typer.Option(help="write the rows as CSV")] = None,
     all_rows: Annotated[bool, typer.Option("--all", help="show rows that pass as well")] = False,
+    custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
-    """Compares every kernel with onnxruntime; exit code 6 when the model fails."""
+    """Compares every kernel with onnxruntime; exit code 6 unless it passes."""
 
     def work() -> int:
+        from atc.compare import STATES
         from atc.compare_model import compare_model, write_csv
 
         found = compare_model(model, package, input or [], parse_input_shape(input_shape))
@@ -150,16 +141,17 @@ def compare(
         if json:
             print_json(found.as_dict())
         else:
-            shown = [r for r in found.rows if all_rows or r.verdict in ("warn", "fail")]
+            shown = [r for r in found.rows if all_rows or r.verdict != "pass"]
             rows = [_row(r) for r in shown] + [_row(r) for r in found.outputs]
             columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict", ""]
             out.print(table("", columns, rows))
-            states = {s: sum(r.state == s for r in found.rows) for s in ("compared", "fused", "folded", "dead")}
-            out.print(f"{len(found.rows)} source tensors: " + ", ".join(f"{n} {s}" for s, n in states.items()))
+            states = {s: sum(r.state == s for r in found.rows) for s in STATES}
+            counts = ", ".join(f"{n} {s}" for s, n in states.items() if n or s not in ("reference", "unknown"))
+            out.print(f"{len(found.rows)} source tensors: {counts}")
             out.print(f"verdict    {found.verdict}" + (f", first bad: {found.first_bad}" if found.first_bad else ""))
         return 0 if found.verdict == "pass" else 6
 
-    _guarded(json, work)
+    guarded(json, work, custom_op)
 
 
 def _row(row: Any) -> list[str]:
@@ -176,7 +168,9 @@ def inspect(
     path: Annotated[Path, typer.Argument(help="package; an ONNX file with --ir", show_default=False)],
     layers: Annotated[bool, typer.Option("--layers", help="tasks in order")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="arena and its bound")] = False,
+    fusion: Annotated[bool, typer.Option("--fusion", help="why kernels end where they do")] = False,
     ir: Annotated[str, typer.Option("--ir", help="text of a stage: read, optimised or programs")] = "",
+    custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
     """Shows what a package holds."""
@@ -200,6 +194,11 @@ def inspect(
             for tensor in found[role]:
                 shape = "?" if tensor["shape"] is None else ", ".join(map(str, tensor["shape"]))
                 out.print(f"{role[:-1]:<8} {tensor['name']}  {tensor['dtype']}[{shape}]")
+        for op, found_op in found["operators"].items():
+            needs = f"needs the module {found_op['module']}" if found_op["kind"] == "numpy" else "native code"
+            out.print(f"operator {op}  {needs}")
+        for host, reason in found["signatures"].items():
+            out.print(f"signed   {host}: {reason}")
         parts = [[p["name"], p["kind"], str(p["bytes"])] for p in found["parts"]]
         out.print(table("", ["part", "kind", "bytes"], parts))
         if memory:
@@ -209,9 +208,13 @@ def inspect(
             columns = ["task", "node", "family", "engine", "program", "grid"]
             rows = [["-" if t[c] is None else str(t[c]) for c in columns] for t in found["layers"]]
             out.print(table("", columns, rows))
+        if fusion:
+            from atc.fusion_report import fusion_table
+
+            out.print(fusion_table(found["fusion_notes"]))
         return 0
 
-    _guarded(json, work)
+    guarded(json, work, custom_op)
 
 
 def _ir_text(path: Path, stage: str) -> str:
@@ -226,7 +229,7 @@ def _ir_text(path: Path, stage: str) -> str:
 
 
 @app.command()
-def check(model: ModelPath, json: Json = False) -> None:
+def check(model: ModelPath, custom_op: CustomOps = None, json: Json = False) -> None:
     """Lists every operator that cannot be converted, all at once; exit code 4 if there is one."""
 
     def work() -> int:
@@ -242,7 +245,7 @@ def check(model: ModelPath, json: Json = False) -> None:
             out.print("every operator is supported")
         return 4 if rows else 0
 
-    _guarded(json, work)
+    guarded(json, work, custom_op)
 
 
 @app.command()
@@ -265,7 +268,7 @@ def strip(
             out.print(f"{target}: {removed} bytes of {len(dropped)} parts removed, {left} bytes left")
         return 0
 
-    _guarded(json, work)
+    guarded(json, work)
 
 
 @app.command()
@@ -283,7 +286,7 @@ def env(json: Json = False) -> None:
                 out.print(f"{key:<16} {value}")
         return 0
 
-    _guarded(json, work)
+    guarded(json, work)
 
 
 @cache_app.command("clear")
@@ -301,7 +304,7 @@ def cache_clear(json: Json = False) -> None:
             out.print(f"removed {removed} files from {cache.folder}")
         return 0
 
-    _guarded(json, work)
+    guarded(json, work)
 
 
 @app.command()
@@ -319,7 +322,7 @@ def demo(
             print_json(found)
         return 0 if found["compare"]["verdict"] == "pass" else 6
 
-    _guarded(json, work)
+    guarded(json, work)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -339,11 +342,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _convert_as_atc(words: list[str]) -> int:
     flags = parse(words)
+    if "custom_op" in flags:
+        from atc.custom_operators import import_operators
+
+        import_operators(flags["custom_op"].split(","))
     log = flags.get("log", "info")
     precision = flags.get("precision_mode", flags.get("precision_mode_v2", "must_keep_origin_dtype"))
     return _convert(
         Path(flags["model"]), Path(flags["output"] + ".om"), flags.get("input_shape", ""), flags["soc_version"],
-        precision, "json" in flags, quiet=log in ("error", "null"), verbose=log == "debug",
+        precision, Path(flags["sign"]) if "sign" in flags else None, "json" in flags, quiet=log in ("error", "null"),
+        verbose=log == "debug",
     )  # fmt: skip
 
 

@@ -21,6 +21,10 @@ LIMITS = {
 }
 """Accumulated limits per dtype of compute; integers, booleans and indices must agree exactly."""
 
+STATES = ("compared", "reference", "unknown", "fused", "folded", "dead")
+"""What a row can be. 'reference': compared with the numpy function of a custom operator, which onnxruntime lacks;
+'unknown': behind a custom operator without one."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -99,11 +103,12 @@ class Row:
 
     source: str
     state: str
-    """'compared', 'fused', 'folded' or 'dead'."""
+    """One of STATES."""
     kernel: str
     dtype: str
     found: Difference | None
     verdict: str
+    """'pass', 'warn', 'fail' or 'unknown'."""
     note: str = ""
     """Why the verdict is not one of numbers."""
 
@@ -122,7 +127,9 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        return "fail" if any(r.verdict == "fail" for r in (*self.rows, *self.outputs)) else "pass"
+        """'fail' if a row or an output fails, else 'unknown' if one could not be judged, else 'pass'."""
+        verdicts = {r.verdict for r in (*self.rows, *self.outputs)}
+        return next((v for v in ("fail", "unknown") if v in verdicts), "pass")
 
     @property
     def first_bad(self) -> str | None:

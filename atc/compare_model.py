@@ -107,7 +107,7 @@ def _row(device: _Device, source: str, origin: Origin, golden: Golden) -> Row:
     found = device.session.read(value.name)
     if isinstance(found, np.ndarray) and found.ndim == 0 and found[()] is None:
         return Row(source, "dead", kernel, dtype, None, "pass", "not computed")
-    if source not in golden.values:
+    if source not in golden.values and source not in golden.unknown:
         return Row(source, "fused", kernel, dtype, None, "pass", "onnxruntime does not show it")
     return _compared(source, device, value.name, dtype, found, golden)
 
@@ -127,19 +127,22 @@ def _narrow(graph: Graph) -> dict[str, str]:
 
 def _compared(name: str, device: _Device, holder: str, dtype: str, value: Any, golden: Golden) -> Row:
     kernel = device.kernel(holder)
+    if name in golden.unknown:
+        return Row(name, "unknown", kernel, dtype, None, "unknown", golden.unknown[name])
     expected = golden.values.get(name)
+    state, note = ("reference", "against its numpy function") if name in golden.stand_ins else ("compared", "")
     if expected is None:
         return Row(name, "compared", kernel, dtype, None, "pass", "onnxruntime gives no value")
     try:
         found = difference(value, expected)
     except ValueError as error:
-        return Row(name, "compared", kernel, dtype, None, "fail", str(error))
+        return Row(name, state, kernel, dtype, None, "fail", str(error))
     narrow = device.narrow.get(holder)
     is_float = "f" in dtype
     verdict = verdict_of(found, narrow if narrow and is_float else dtype, name in golden.quantised)
     if verdict == "fail" and narrow and not is_float and not found.mismatched:
-        return Row(name, "compared", kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}")
-    return Row(name, "compared", kernel, dtype, found, verdict)
+        return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}")
+    return Row(name, state, kernel, dtype, found, verdict, note)
 
 
 def _inherited(rows: list[Row], golden: Golden) -> list[Row]:

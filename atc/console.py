@@ -82,9 +82,9 @@ def _known(error: BaseException) -> OpenAtcError:
     """The error in the terms of the product: what the machine refuses has its own class, the rest is internal."""
     if isinstance(error, OpenAtcError):
         if error.code == WRITE_FAILED:
-            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
-            error.exit_code = ResourceLimit.exit_code if full else EnvironmentProblem.exit_code
             error.where.setdefault("flag", "--output")
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
+                return ResourceLimit(error.message, where=error.where, remedy=error.remedy)
         return error
     if isinstance(error, KeyboardInterrupt):
         return Interrupted("interrupted", remedy="run it again; an older package was left as it is")
@@ -107,14 +107,12 @@ def _known(error: BaseException) -> OpenAtcError:
 class InternalError(OpenAtcError):
     """A fault of the product."""
 
-    exit_code = 1
     default_code = "E19999"
 
 
 class Interrupted(OpenAtcError):
     """The user stopped the work."""
 
-    exit_code = 130
     default_code = "E10130"
 
 

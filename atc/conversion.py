@@ -8,27 +8,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl_runtime.kernels import compile_programs
+from acl_runtime.kernels import compile_programs, objects_digest
+from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from atc import __version__
 from atc.console import Progress
+from atc.custom_operators import operators_of
+from atc.fusion_report import fusion_notes
 from atc.inputs import index_bounds
-from atc.lower import Lowered, host_records, kernel_records, lower_graph
+from atc.lower import Lowered, guards_of, host_records, kernel_records, lower_graph
 from atc.pipeline import passes
 from atc.spelling import UsageError, parse_input_shape, precision_mode_of
 from atc.viewer import viewer_graph
-from codegen.kernels import TRAITS
+from codegen.kernels import families
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.detect import detect_host_class
 from codegen.targets import Target, target
 from codegen.targets.roofline import estimate
 from codegen.tile.text import parse_program
 from frontend import read_model, unsupported, unsupported_error
-from graph_opt.ir import Graph, Value
+from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.passes import Pass, run_passes
 from graph_opt.ir.text import to_text
-from graph_opt.plan import Demand, Plan, PlanInput, Scheduled, ValueInfo, plan, plan_to_json
+from graph_opt.plan import Demand, ModelPlan, PlanInput, Scheduled, ValueInfo, model_to_json, plan_model
 from graph_opt.plan.bounds import live_bytes
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import ATC_DEFAULT, DEFAULT
@@ -62,6 +65,8 @@ class ConvertResult:
     """Operators with floating-point results as the mode leaves them, by the dtype that they compute in."""
     atc_default: dict[str, Any] = field(default_factory=dict)
     """ATC's default mode and how many operators it would run in f16."""
+    fusion_notes: list[dict[str, str]] = field(default_factory=list)
+    """Why kernels end where they do, and what nearly fused."""
     package_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -115,20 +120,24 @@ def convert(
     input_shape: str | Mapping[str, Sequence[int]] | None = None,
     soc_version: str = "Ascend910B2",
     precision_mode: str = DEFAULT,
+    sign: str | Path | None = None,
     progress: Progress | None = None,
 ) -> ConvertResult:
     """Converts an ONNX file to a package and returns what was done.
 
     `output` defaults to the model's path with `.om`. `input_shape` fixes dims of inputs by name ("x:1,3,224,224" or a
-    mapping; -1 keeps a dim symbolic). `precision_mode` is one of ATC's, of the first or second version.
+    mapping; -1 keeps a dim symbolic). `precision_mode` is one of ATC's, of the first or second version. `sign`
+    is an ed25519 private key file: where its public key is trusted, the package's native code runs as it is.
     Raises OpenAtcError with code, place and remedy.
     """
     source = Path(model)
     package = Path(output) if output is not None else source.with_suffix(".om")
     progress = progress or Progress(None)
-    steps = passes(TRAITS, precision_mode_of(precision_mode))
+    steps = passes(families(), precision_mode_of(precision_mode))
     host = target(detect_host_class())
     chip = _chip(soc_version)
+    if sign is not None:
+        trust.read_private_key(sign)  # refused before the work, not after it
     with progress.stage("read"):
         graph = read_model(source, _shapes(input_shape))
         nodes_in = len(graph.nodes)
@@ -141,9 +150,10 @@ def convert(
     with progress.stage("lower"):
         lowered = lower_graph(graph, host)
         portable = lower_graph(graph, target(PORTABLE_TILING))
+        operators = operators_of(graph)
     with progress.stage("plan"):
-        planned = plan(plan_input(graph, lowered))
-        portable_plan = plan(plan_input(graph, portable))
+        planned = plan_model(plan_input(graph, lowered))
+        portable_plan = plan_model(plan_input(graph, portable))
     with progress.stage("compile"):
         texts = list(planned.programs)
         cached = sum(ObjectCache().get(t.encode(), host.name) is not None for t in texts)
@@ -159,22 +169,24 @@ def convert(
         cached_kernels=cached,
         estimate_ms=_estimate(lowered, chip),
         index_bounds=bounds,
+        fusion_notes=fusion_notes(steps),
         **_precision(steps),
         **_memory(planned),
     )
     with progress.stage("package"):
         constants = {v.name: v.data for v in graph.constants() if v.data is not None}
+        signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)
         write_model(
             package,
             classes={
-                host.name: ClassPart(plan_to_json(planned), objects=objects),
-                PORTABLE: ClassPart(plan_to_json(portable_plan)),
+                host.name: ClassPart(model_to_json(planned), objects=objects, signature=signature),
+                PORTABLE: ClassPart(model_to_json(portable_plan)),
             },
             constants=constants,
             viewer=viewer_graph(graph, lowered, constants),
             graph_text=to_text(graph),
             report=result.report(),
-            header={"tool": f"openatc {__version__}", "soc_version": soc_version},
+            header={"tool": f"openatc {__version__}", "soc_version": soc_version, "operators": operators},
         )
         result.package_bytes = package.stat().st_size
     result.seconds = progress.seconds
@@ -195,12 +207,18 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
     names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
     dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
-    demands = [
-        Demand(r.left, r.right, r.broadcast, node)
-        for r, node in graph.requirements.items()
-        if dim_names(r.left) | dim_names(r.right) <= dims.keys()
-    ]
-    return PlanInput(tuple(infos), tuple(scheduled), *names, dims, tuple(demands))
+    late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
+    guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
+    demands = []
+    for r, node in graph.requirements.items():
+        # A late size that does not fit is no fault in a branch that does not run.
+        is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
+        demands.append(Demand(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
+    return PlanInput(tuple(infos), tuple(scheduled), *names, dims, tuple(demands), late)
+
+
+def _inside(node: Node) -> list[Node]:
+    return node.subgraphs["body"].nodes if node.op == "Fused" else []
 
 
 def _shapes(given: str | Mapping[str, Sequence[int]] | None) -> dict[str, Sequence[int]] | None:
@@ -237,14 +255,15 @@ def _precision(steps: Sequence[Pass]) -> dict[str, Any]:
     }
 
 
-def _memory(planned: Plan) -> dict[str, int | None]:
-    """Arena figures where the shapes are static; None for symbolic models."""
-    if not isinstance(planned.arena, int):
+def _memory(planned: ModelPlan) -> dict[str, int | None]:
+    """Arena figures where the shapes are static; None for symbolic models. Segments use one arena in turns."""
+    plans = [s.plan for s in planned.segments]
+    if any(dim_names(p.arena) for p in plans):
         return {"arena_bytes": None, "arena_lower_bound_bytes": None, "arena_without_reuse_bytes": None}
     return {
-        "arena_bytes": planned.arena,
-        "arena_lower_bound_bytes": live_bytes(planned, {}),
-        "arena_without_reuse_bytes": sum(evaluate(s.bytes, {}) for s in planned.storages),
+        "arena_bytes": max(evaluate(p.arena, {}) for p in plans),
+        "arena_lower_bound_bytes": max(live_bytes(p, {}) for p in plans),
+        "arena_without_reuse_bytes": max(sum(evaluate(s.bytes, {}) for s in p.storages) for p in plans),
     }
 
 

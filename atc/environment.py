@@ -12,11 +12,13 @@ from atc import __version__
 
 def environment() -> dict[str, Any]:
     """Facts that a bug report needs."""
+    from acl_runtime.om.trust import trusted_keys
     from codegen.llvm.cache import ObjectCache
     from codegen.llvm.detect import detect_host_class
     from codegen.llvm.host_class import host_class
 
-    versions = {name: _version(name) for name in ("numpy", "onnx", "onnxruntime", "llvmlite", "ml_dtypes", "networkx")}
+    names = ("numpy", "onnx", "onnxruntime", "llvmlite", "ml_dtypes", "networkx", "cryptography")
+    versions = {name: _version(name) for name in names}
     cache = ObjectCache()
     host = host_class(detect_host_class())
     return {
@@ -31,6 +33,7 @@ def environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cache": str(cache.folder),
         "cache_bytes": cache.size(),
+        "trusted_keys": [str(path) for path in trusted_keys()],
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 
+from atc.golden_stages import has_registered, run_stages
 from tensor_types.errors import EnvironmentProblem, InvalidModel
 
 _BRANCH = "/of_branch"
@@ -31,13 +32,18 @@ class Golden:
     """Tensors before which activations are rounded to integers: two right implementations agree there up to steps."""
     parents: Mapping[str, tuple[str, ...]]
     """The tensors that a tensor is computed from directly."""
+    stand_ins: frozenset[str] = frozenset()
+    """Tensors of operators that onnxruntime lacks: their registered numpy functions gave them."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Tensors that nothing can compute, and why."""
 
 
 def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.dtype]) -> Golden:
     """The wanted tensors (with their dtypes) as far as onnxruntime can show them, and the model's outputs.
 
     Model-local functions are inlined under the names that onnx.inliner gives; tensors of If branches become outputs of
-    the If, empty where the branch does not run. EnvironmentProblem if onnxruntime cannot run the model.
+    the If, empty where the branch does not run. Registered operators are computed by their numpy functions.
+    EnvironmentProblem if onnxruntime cannot run the model.
     """
     try:
         proto = _inlined(onnx.load(str(model), load_external_data=True))
@@ -49,14 +55,21 @@ def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mappin
         for name in shown:
             if name.removesuffix(_BRANCH) in wanted and name not in names:
                 proto.graph.output.add().name = name
+    except Exception as error:  # onnx's errors have no common base
+        raise _cannot_load(error) from error
+    if has_registered(proto.graph):
+        stages = run_stages(proto, inputs, _run)
+        stand_ins, unknown = frozenset(stages.stand_ins), {_plain(n): why for n, why in stages.unknown.items()}
+        return Golden(_without_absent(stages.values), quantised, parents, stand_ins, unknown)
+    return Golden(_without_absent(_run(proto, inputs)), quantised, parents)
+
+
+def _run(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """All outputs of a model by name. EnvironmentProblem, or InvalidModel for a missing input."""
+    try:
         session = _session(proto)
-    except EnvironmentProblem:
-        raise
     except Exception as error:  # onnxruntime's errors have no common base
-        raise EnvironmentProblem(
-            f"onnxruntime {_version()} cannot load the model, so there is nothing to compare with: {error}",
-            remedy="install a newer onnxruntime, or run the package without comparing",
-        ) from error
+        raise _cannot_load(error) from error
     outputs = [o.name for o in session.get_outputs()]
     missing = [i.name for i in session.get_inputs() if i.name not in inputs]
     if missing:
@@ -69,8 +82,23 @@ def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mappin
             f"onnxruntime {_version()} cannot run the model on these inputs: {error}",
             remedy="give inputs that the model accepts with --input name=file.npy",
         ) from error
-    pairs = zip(outputs, found, strict=True)
-    return Golden({n.removesuffix(_BRANCH): v for n, v in pairs if v is not None}, quantised, parents)
+    return dict(zip(outputs, found, strict=True))
+
+
+def _cannot_load(error: Exception) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"onnxruntime {_version()} cannot load the model, so there is nothing to compare with: {error}",
+        remedy="install a newer onnxruntime, or run the package without comparing",
+    )
+
+
+def _without_absent(values: Mapping[str, Any]) -> dict[str, Any]:
+    """By the names of the source tensors; an optional without an element is left out."""
+    return {_plain(name): value for name, value in values.items() if value is not None}
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(_BRANCH)
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:

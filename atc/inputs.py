@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,15 +50,16 @@ def seeded(name: str, dtype: DType, shape: Sequence[int], bound: int | None, see
     return np.ones(tuple(shape), dtype.numpy)
 
 
-def read_files(given: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of `name=file.npy` arguments; UsageError names the one that cannot be read."""
-    found: dict[str, np.ndarray] = {}
+def read_files(given: Sequence[str]) -> dict[str, Any]:
+    """The arrays of `name=file.npy` arguments, of `name=file.npz` a list; UsageError names one that cannot be read."""
+    found: dict[str, Any] = {}
     for text in given:
         name, equals, path = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"--input {text!r}", where={"flag": "--input"}, remedy="write name=file.npy")
         try:
-            found[name] = np.load(Path(path), allow_pickle=False)
+            loaded = np.load(Path(path), allow_pickle=False)
+            found[name] = loaded if isinstance(loaded, np.ndarray) else [loaded[key] for key in loaded.files]
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"cannot read {path}: {error}", where={"flag": "--input", "tensor": name}, remedy="give a .npy file"

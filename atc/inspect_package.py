@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from acl_runtime.kernels import signature_verdict
 from acl_runtime.om import Package, PackageError, open_package
-from acl_runtime.package_layout import PORTABLE, section
-from acl_runtime.plan_format import LoadedPlan, read_plan
+from acl_runtime.package_layout import PORTABLE, read_objects, section
+from acl_runtime.plan_format import ModelPlan, PlanValue, read_plan
+from tensor_types.dims import dmax
 from tensor_types.dtypes import DTYPES
 
 IR_STAGES = ("read", "optimised", "programs")
@@ -25,8 +27,10 @@ def inspect_package(path: Path) -> dict[str, Any]:
         "tool": package.header.get("tool", ""),
         "soc_version": package.header.get("soc_version", ""),
         "classes": package.header.get("classes", []),
-        "inputs": [_tensor(plan, n) for n in plan.inputs],
-        "outputs": [_tensor(plan, n) for n in plan.outputs],
+        "operators": package.header.get("operators", {}),
+        "signatures": _signatures(package),
+        "inputs": [_tensor(value) for value in plan.inputs],
+        "outputs": [_tensor(value) for value in plan.outputs],
         "dims": {name: list(bounds) for name, bounds in plan.dims.items()},
         "parts": [{"name": s.name, "kind": s.kind.name.lower(), "bytes": s.size} for s in package.sections()],
         "layers": _layers(plan),
@@ -34,10 +38,11 @@ def inspect_package(path: Path) -> dict[str, Any]:
             "arena_bytes": report.get("arena_bytes"),
             "arena_lower_bound_bytes": report.get("arena_lower_bound_bytes"),
             "arena_without_reuse_bytes": report.get("arena_without_reuse_bytes"),
-            "arena": str(plan.arena),
-            "storages": len(plan.storages),
+            "arena": str(dmax(*(s.arena for s in plan.segments))),
+            "storages": sum(len(s.storages) for s in plan.segments),
             "weights_bytes": sum(s.size for s in package.sections() if s.name == "weights"),
         },
+        "fusion_notes": report.get("fusion_notes", []),
     }
 
 
@@ -52,18 +57,18 @@ def package_text(path: Path, stage: str) -> str:
 def model_text(path: Path, stage: str) -> str:
     """The graph of an ONNX file as read, or after all passes. InvalidModel."""
     from atc.pipeline import passes
-    from codegen.kernels import TRAITS
+    from codegen.kernels import families
     from frontend import read_model
     from graph_opt.ir.passes import run_passes
     from graph_opt.ir.text import to_text
 
     graph = read_model(path)
     if stage == "optimised":
-        run_passes(graph, passes(TRAITS))
+        run_passes(graph, passes(families()))
     return to_text(graph)
 
 
-def _plan(package: Package) -> LoadedPlan:
+def _plan(package: Package) -> ModelPlan:
     hosts = [h for h in (*package.header.get("classes", ()), PORTABLE) if section(str(h), "plan") in package]
     if not hosts:
         raise PackageError("the package holds no plan", remedy="the file is damaged: convert the model again")
@@ -72,26 +77,41 @@ def _plan(package: Package) -> LoadedPlan:
     return read_plan(_json(package, section(host, "plan")), _json(package, section(host, "programs")))
 
 
-def _layers(plan: LoadedPlan) -> list[dict[str, Any]]:
-    rows = []
-    for number, task in enumerate(plan.tasks):
-        native = task.program is not None
-        rows.append(
-            {
-                "task": number,
-                "node": task.node,
-                "family": task.family if native else task.op,
-                "engine": "AI Core" if native else "AI CPU",
-                "program": task.program,
-                "grid": str(task.grid),
-                "after": list(task.after),
-            }
-        )
+def _layers(plan: ModelPlan) -> list[dict[str, Any]]:
+    """One row a task; a segment begins when all tasks of those before it have ended."""
+    rows: list[dict[str, Any]] = []
+    for number, segment in enumerate(plan.segments):
+        first = len(rows)
+        for task in segment.tasks:
+            native = task.program is not None
+            rows.append(
+                {
+                    "task": len(rows),
+                    "segment": number,
+                    "node": task.node,
+                    "family": task.family if native else task.op,
+                    "engine": "AI Core" if native else "AI CPU",
+                    "program": task.program,
+                    "grid": str(task.grid),
+                    "after": [first + before for before in task.after],
+                }
+            )
     return rows
 
 
-def _tensor(plan: LoadedPlan, number: int) -> dict[str, Any]:
-    value = plan.values[number]
+def _signatures(package: Package) -> dict[str, str]:
+    """By host class: whose signature of its native code is trusted here, or why it is not."""
+    found = {}
+    for host in package.header.get("classes", ()):
+        name = section(str(host), "signature")
+        if name in package:
+            texts = _json(package, section(host, "programs"))
+            objects = read_objects(package.section(section(host, "objects")))
+            found[host] = signature_verdict(texts, host, objects, bytes(package.section(name))).reason
+    return found
+
+
+def _tensor(value: PlanValue) -> dict[str, Any]:
     shape = None if value.shape is None else [d if isinstance(d, int) else str(d) for d in value.shape]
     return {"name": value.name, "dtype": str(DTYPES[value.dtype.name].numpy), "shape": shape}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,14 @@ import numpy as np
 
 from codegen.kernels import lower_node
 from codegen.targets import Target
+from codegen.targets import target as target_named
+from codegen.tile.text import parse_program
+from codegen.tile.verifier import VerifyError, verify
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+from graph_opt.plan.segments import decided, taken_and_given
 from tensor_types.dims import Dim, names, product
 from tensor_types.dtypes import from_numpy
 
@@ -29,26 +34,33 @@ class Lowered:
 
     def add(self, record: Record, node: Node) -> None:
         self.records.append(record)
-        words = node.attrs.get("guards") or ()
-        pairs = (str(word).rsplit("=", 1) for word in words)  # type: ignore[union-attr]
-        self.guards.append(tuple((name, int(expected)) for name, expected in pairs))
+        self.guards.append(guards_of(node))
+
+
+def guards_of(node: Node) -> tuple[tuple[str, int], ...]:
+    """The conditions under which a node of a flattened branch runs: (name of a bool value, expected byte)."""
+    pairs = (str(word).rsplit("=", 1) for word in node.attrs.get("guards") or ())  # type: ignore[union-attr]
+    return tuple((name, int(expected)) for name, expected in pairs)
 
 
 def lower_graph(graph: Graph, target: Target) -> Lowered:
     """Records of all nodes. A fused node without a kernel for it falls apart into its operators on the AI CPU."""
     lowered = Lowered()
+    sizes = _LateSizes(graph)
     for node in list(graph.nodes):
-        if is_alias(graph, node):
+        late = sizes.are_late(node)
+        if not late and is_alias(node):
             source = node.inputs[0]
             assert source is not None
             lowered.add(AliasRecord(node.output.name, source.name, node.name), node)
             continue
-        if _add_slices(lowered, node):
+        if not late and _add_slices(lowered, node):
             continue
-        if node.op == "IfMerge" and _add_merge(lowered, node, target):
+        if not late and node.op == "IfMerge" and _add_merge(lowered, node, target):
             continue
-        late = any(is_late(v) for v in (*node.inputs, *node.outputs) if v is not None)
         records = lower_node(node, target) if node.op == "Fused" and not late else None
+        if records is not None and sizes.are_met(node) and not _are_proven(records, target):
+            records = None  # a late size may be 0, for which a kernel need not be made
         if records is not None:
             for record in records:
                 _surface_constants(graph, node, record)
@@ -63,34 +75,31 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
                 else "no kernel for this form"
             )
             _add_host(lowered, inner, reason)
-    _drop_unread(graph, lowered)
+            sizes.decide(inner)
+    _drop_unread(graph, lowered, sizes.decided_by)
     return lowered
 
 
-def _drop_unread(graph: Graph, lowered: Lowered) -> None:
-    """Records that nothing reads go: kernels take shapes from the types, not from the operators that compute them."""
+def _drop_unread(graph: Graph, lowered: Lowered, decided_by: Mapping[str, str]) -> None:
+    """Records that nothing reads go: kernels take shapes from the types, not from the operators that compute them.
+
+    `decided_by` are the values whose sizes are read, by late dim, wherever a value has the dim.
+    """
     read = {v.name for v in graph.outputs}
     kept = []
     for record, guards in zip(reversed(lowered.records), reversed(lowered.guards), strict=True):
-        takes, gives = _names(record)
+        takes, gives = taken_and_given(record)
         if read.isdisjoint(gives):
             continue
         read.update(takes)
+        sizes = [d for v in takes | gives if v in graph.values for d in graph.values[v].shape or ()]
+        sizes += record.dims if isinstance(record, KernelRecord) else ()
+        read.update(decided_by[name] for d in sizes for name in names(d) if name in decided_by)
         read.update(name for name, _ in guards)
         kept.append((record, guards))
     kept.reverse()
     lowered.records = [r for r, _ in kept]
     lowered.guards = [g for _, g in kept]
-
-
-def _names(record: Record) -> tuple[set[str], set[str]]:
-    """Names of the values that a record takes and gives."""
-    if isinstance(record, AliasRecord):
-        return {record.input}, {record.output}
-    if isinstance(record, HostRecord):
-        return {n for n in record.inputs if n}, set(record.outputs)
-    takes = {o.value for o in record.operands if o.value and o.role in ("in", "inout")}
-    return takes, {o.value for o in record.operands if o.value and o.role in ("out", "inout")}
 
 
 def _add_slices(lowered: Lowered, node: Node) -> bool:
@@ -102,7 +111,7 @@ def _add_slices(lowered: Lowered, node: Node) -> bool:
     else:
         return False
     source = node.input(0)
-    if source is None or source.is_constant or any(is_late(v) for v in (source, *node.outputs)):
+    if source is None or source.is_constant:
         return False
     assert source.shape is not None
     axis = int(split.attrs.get("axis", 0)) % source.rank  # type: ignore[call-overload]
@@ -163,12 +172,11 @@ def _add_host(lowered: Lowered, node: Node, reason: str) -> None:
     captured = [v for v in captured_values(node) if v is not None]
     names = tuple(None if v is None else v.name for v in (*node.inputs, *captured))
     outputs = tuple(v.name for v in node.outputs)
-    late = tuple(v.name for v in node.outputs if is_late(v))
     attrs = plain_attrs(node.attrs)
     if node.subgraphs:
         attrs["captured"] = [v.name for v in captured]
         attrs.update({name: _body(body) for name, body in node.subgraphs.items()})
-    lowered.add(HostRecord(node.op, names, outputs, node.name, attrs, late, reason), node)
+    lowered.add(HostRecord(node.op, names, outputs, node.name, attrs, reason), node)
 
 
 def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,18 +211,58 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def is_late(value: Value) -> bool:
-    """True if only the run decides the value's size: it lives as an object, for the AI CPU alone."""
-    return (
-        value.dtype.kind == "handle" or value.shape is None or any(is_fresh(n) for d in value.shape for n in names(d))
-    )
+class _LateSizes:
+    """The sizes that only a run decides, less those that a task of the AI CPU has decided so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.all = frozenset(name for name in graph.dims if is_fresh(name))
+        self.late = set(self.all)
+        self.decided_by: dict[str, str] = {}
+        """The first value that tells a size."""
+
+    def are_late(self, node: Node) -> bool:
+        """True if a value of the node, or inside of it, has no bytes or a size that is not decided before it."""
+        return any(v.dtype.kind == "handle" or v.shape is None for v in _values(node)) or _depends(node, self.late)
+
+    def are_met(self, node: Node) -> bool:
+        """True if the node depends on a size that only a run decides, be it decided or not."""
+        return _depends(node, self.all)
+
+    def decide(self, node: Node) -> None:
+        """The node runs on the AI CPU: what it makes tells its sizes."""
+        for value in node.outputs:
+            told = decided(value.dtype, value.shape) & self.late
+            self.decided_by.update(dict.fromkeys(told, value.name))
+            self.late -= told
 
 
-def is_alias(graph: Graph, node: Node) -> bool:
+def _values(node: Node) -> list[Value]:
+    """Inputs, outputs and, of a Fused node, the values inside."""
+    inside = node.subgraphs["body"].values.values() if node.op == "Fused" else ()
+    return [v for v in (*node.inputs, *node.outputs, *inside) if v is not None]
+
+
+def _depends(node: Node, dims: Collection[str]) -> bool:
+    return any(name in dims for v in _values(node) for d in v.shape or () for name in names(d))
+
+
+def _are_proven(records: Sequence[Record], target: Target) -> bool:
+    """True if the programs of the records pass the verifier."""
+    return all(_is_proven(r.program, target.name) for r in records if isinstance(r, KernelRecord))
+
+
+@functools.lru_cache(maxsize=256)
+def _is_proven(program: str, name: str) -> bool:
+    try:
+        verify(parse_program(program), target_named(name))
+    except VerifyError:
+        return False
+    return True
+
+
+def is_alias(node: Node) -> bool:
     """True if the node's result has the bytes of its first input in the same order."""
     source = node.input(0)
-    if any(is_late(v) for v in (*node.inputs, *node.outputs) if v is not None):
-        return False
     if node.op not in RESHAPES and node.op not in ("Relayout", "Transpose") or source is None or source.shape is None:
         return False
     result = node.output

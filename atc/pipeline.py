@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acl_runtime.aicpu import evaluate
+from graph_opt.fusion.expand_composites import ExpandComposites
+from graph_opt.fusion.expand_rotary import ExpandRotary
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
+from graph_opt.fusion.fuse_group_norm import FuseGroupNorm
+from graph_opt.fusion.fuse_moe import FuseMoe
 from graph_opt.fusion.fuse_norms import FuseNorms
+from graph_opt.fusion.fuse_piecewise import FusePiecewise
 from graph_opt.fusion.fuse_regions import FuseRegions
+from graph_opt.fusion.fuse_softmax import FuseSoftmax
 from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
@@ -71,9 +77,14 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         ExpandIntegerConvolutions(),
         DequantizeWeights(evaluate),
         ExpandQuantisation(),
+        ExpandComposites(),
         FuseConvBatchNorm(),
         FuseNorms(),
+        FuseGroupNorm(),
+        FuseSoftmax(),
         FuseGelu(),
+        ExpandRotary(),
+        FuseMoe(),
         MergeTransposes(),
         FuseAttention(families),
         MergeSiblingMatmuls(),
@@ -81,5 +92,6 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         ChoosePrecision(families, precision_mode),
         AssignFormats(families),
         EliminateDeadCode(),
+        FusePiecewise(families),
         FuseRegions(families),
     ]

@@ -54,20 +54,34 @@ def run_model(
             "min": float(milliseconds.min()),
         },
         "aicpu_share": profile.ai_cpu_share,
-        "outputs": {
-            n: {"shape": list(np.shape(v)), "dtype": str(np.asarray(v).dtype)}
-            for n, v in zip(names, outputs, strict=True)
-        },
+        "outputs": {n: _described(v) for n, v in zip(names, outputs, strict=True)},
         "threads": threads,
         "compiled_at_run": session.compiled_at_run,
     }
 
 
-def _save(folder: Path, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
-    """Each output as `.npy` under its name, every character that is not a letter or digit replaced by `_`."""
+def _described(value: Any) -> dict[str, Any]:
+    """Shape and dtype of an output; a sequence also lists its elements, an empty optional has neither."""
+    if value is None:
+        return {"shape": None, "dtype": "empty"}
+    if isinstance(value, list):
+        return {"shape": [len(value)], "dtype": "sequence", "elements": [_described(v) for v in value]}
+    return {"shape": list(np.shape(value)), "dtype": str(np.asarray(value).dtype)}
+
+
+def _save(folder: Path, names: Sequence[str], outputs: Sequence[Any]) -> None:
+    """Each output as `.npy` under its name, every character that is not a letter or digit replaced by `_`.
+
+    An element of a sequence has its number behind the name; an empty optional is left out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     taken: set[str] = set()
     for name, value in zip(names, outputs, strict=True):
+        if value is None:
+            continue
+        if isinstance(value, list):
+            _save(folder, [f"{name}_{number}" for number in range(len(value))], value)
+            continue
         stem = plain = re.sub(r"[^A-Za-z0-9]", "_", name)
         number = 1
         while stem in taken:
@@ -92,8 +106,10 @@ def session_inputs(
     known: dict[str, int] = {}
     tensors = session.get_inputs()
     for tensor in tensors:
+        if not tensor.shape:
+            continue
         shape = given[tensor.name].shape if tensor.name in given else input_shape.get(tensor.name, ())
-        for extent, declared in zip(shape, tensor.shape or (), strict=False):
+        for extent, declared in zip(shape, tensor.shape, strict=False):
             if isinstance(declared, str) and extent > 0:
                 known[declared] = extent
     dims = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims)
@@ -104,7 +120,7 @@ def session_inputs(
         if tensor.shape is None or tensor.dtype.hasobject:
             raise UsageError(
                 "no values can be made up for this input", code="E10001", where={"tensor": tensor.name},
-                remedy=f"give it with --input {tensor.name}=file.npy",
+                remedy=f"give it with --input {tensor.name}=file.npy, a sequence as .npz",
             )  # fmt: skip
         shape = concrete_shape(tensor.shape, dims)
         feeds[tensor.name] = seeded(tensor.name, from_numpy(tensor.dtype), shape, bounds.get(tensor.name), seed)

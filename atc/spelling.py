@@ -17,6 +17,8 @@ FLAGS = {
     "soc_version": "chip for the estimate, Ascend910B2 or Ascend310P3",
     "input_shape": '"name:d,d;name2:d", -1 keeps a dim symbolic',
     "input_format": "NCHW or ND; has no effect on ONNX models",
+    "custom_op": "module, or .py file, that registers custom operators; several with commas",
+    "sign": "ed25519 private key file to sign the native code with",
     "log": "debug, info, warning, error or null",
     "precision_mode": f"{', '.join(POLICIES)}",
     "precision_mode_v2": f"{', '.join(VERSION_2)}",
@@ -34,7 +36,6 @@ _VALUES = {
 class UsageError(OpenAtcError):
     """A flag is unknown, missing or has a value that it cannot have."""
 
-    exit_code = 2
     default_code = "E10001"
 
 

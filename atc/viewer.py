@@ -52,8 +52,9 @@ class _Viewer:
     def add(self, record: KernelRecord | HostRecord | AliasRecord) -> None:
         """Shows a record; aliases only rename."""
         if isinstance(record, AliasRecord):
-            self.latest[record.output] = self.latest.get(record.input, record.input)
-            self.read.add(record.input)
+            if source := self._shown(record.input):
+                self.latest[record.output] = source
+                self.read.add(record.input)
             return
         if isinstance(record, HostRecord):
             takes: list[str | None] = list(record.inputs)
@@ -63,7 +64,9 @@ class _Viewer:
             takes = [o.value for o in record.operands if o.role in ("in", "inout")]
             gives = [o.value for o in record.operands if o.role in ("out", "inout") and o.value is not None]
             kind, attrs = record.family, {"engine": "AI Core"}
-        inputs = [self.latest.get(name, name) if name else "" for name in takes]
+        # Strings have no bytes in the weights: viewers show such an operand as absent.
+        takes = [None if name and _is_string_constant(self.values[name]) else name for name in takes]
+        inputs = [self._shown(name) if name else "" for name in takes]
         self.read.update(name for name in inputs if name)
         outputs = []
         for name in dict.fromkeys(gives):
@@ -76,11 +79,20 @@ class _Viewer:
         names = [s for name in dict.fromkeys(gives) for s in self.sources.get(name, ())]
         self.nodes.append(NodeDesc(self._unique(record.node), kind, inputs, outputs, attrs, names))
 
+    def _shown(self, name: str) -> str:
+        """The name under which a tensor is shown; none for one of no elements, which no task makes."""
+        is_source = self.values[name].producer is None  # an input or a constant
+        return self.latest.get(name, name if is_source else "")
+
     def _unique(self, name: str) -> str:
         """Node names are unique in the file; a node of several tasks gets numbers."""
         count = self.names.get(name, 0)
         self.names[name] = count + 1
         return name if not count else f"{name}#{count}"
+
+
+def _is_string_constant(value: Value) -> bool:
+    return value.is_constant and value.dtype.kind == "handle"
 
 
 def _tensor(value: Value, name: str) -> TensorDesc:

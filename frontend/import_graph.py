@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from frontend.attributes import attribute_values
+from frontend.cache_dims import cache_dims
 from frontend.inline_functions import stamped_opsets
 from frontend.input_dims import Shape, input_shapes, value_type
 from frontend.load_proto import opsets
@@ -42,7 +43,7 @@ class _Importer:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         # Until IR version 3 each initializer had to be listed as an input too; it is a constant here.
         fed = [item for item in proto.input if item.name not in constants]
-        shapes, ranges = input_shapes(fed, input_shape)
+        shapes, ranges = input_shapes(fed, input_shape, cache_dims(proto))
         graph = Graph(proto.name or "graph", dims=ranges)
         scope: ChainMap[str, Value] = ChainMap()
         for item in fed:
@@ -150,7 +151,7 @@ class _Importer:
             dtype = _declared_dtype(declared.get(output))
             outputs.append(graph.add_value(output or pending.free_name(f"{name}/unused"), dtype, None))
         known = ops.get(pending.op)
-        if known is None:
+        if known is None or known.custom:
             kept: dict[str, AttrValue] = {**pending.attrs, "opset": versions[domain]}
         else:  # attributes of old opsets that say nothing any more go
             kept = {key: value for key, value in pending.attrs.items() if key in known.attrs}

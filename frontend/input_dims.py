@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -31,9 +31,9 @@ def value_type(proto: onnx.ValueInfoProto) -> DType:
 
 
 def input_shapes(
-    inputs: Iterable[onnx.ValueInfoProto], wishes: Mapping[str, Sequence[int]]
+    inputs: Iterable[onnx.ValueInfoProto], wishes: Mapping[str, Sequence[int]], may_be_empty: Collection[str] = ()
 ) -> tuple[dict[str, Shape], Ranges]:
-    """Shape of each graph input, and the ranges of the named dims: from 1 on."""
+    """Shape of each graph input, and the ranges of the named dims: from 1 on, from 0 for names in `may_be_empty`."""
     protos = {p.name: p for p in inputs}
     for name in wishes:
         if name not in protos:
@@ -47,7 +47,8 @@ def input_shapes(
         if shape is not None:
             shapes[name] = tuple(fixed.get(str(d), d) for d in shape)
     free = [d for shape in shapes.values() for d in shape or () if not isinstance(d, int)]
-    return shapes, {str(d): (1, None) for d in free}
+    from_zero = {names.named(source) for source in may_be_empty}
+    return shapes, {str(d): (0 if d in from_zero else 1, None) for d in free}
 
 
 class _DimNames:

@@ -30,7 +30,8 @@ def unsupported(graph: Graph) -> list[UnsupportedNode]:
         if ops.get(node.op) is None:
             domain, _, name = node.op.rpartition("::")
             why = "the domain is not known" if domain else "the operator is not known in this form"
-            remedy = "rewrite it with standard operators" if domain else "export with a newer opset"
+            own = "rewrite it with standard operators, or register it with atc.register_op"
+            remedy = own if domain else "export with a newer opset"
             opset = node.attrs.get("opset", "?")
             found.append(UnsupportedNode(node.name, name, f"{domain or 'ai.onnx'}:{opset}", why, remedy))
         if node.op != "Fused":

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tensor_types.error_codes import ERROR_CODES
+
 
 class OpenAtcError(Exception):
     """An error with a code, the place where it arose and what to do about it.
 
-    `where` uses the keys node, op, tensor and flag; absent ones are left out.
-    `exit_code` is what a command line returns for it (3 invalid input or model, 4 unsupported operator,
-    5 resource, 6 accuracy, 7 environment).
+    `where` uses the keys node, op, tensor and flag; absent ones are left out. Codes are those of `error_codes`.
     """
 
-    exit_code = 3
-    default_code = "E10001"
+    default_code = "E13014"
 
     def __init__(
         self, message: str, *, code: str | None = None, where: Mapping[str, str] | None = None, remedy: str = ""
@@ -24,6 +23,11 @@ class OpenAtcError(Exception):
         self.code = code or self.default_code
         self.where = dict(where or {})
         self.remedy = remedy
+
+    @property
+    def exit_code(self) -> int:
+        """What a command that ends with this error returns."""
+        return ERROR_CODES[self.code].exit_code
 
     def __str__(self) -> str:
         place = ", ".join(f"{key} {value}" for key, value in self.where.items())
@@ -42,19 +46,16 @@ class InvalidModel(OpenAtcError):
 class UnsupportedOperator(OpenAtcError):
     """No kernel and no AI CPU implementation exists for a node."""
 
-    exit_code = 4
     default_code = "E16002"
 
 
 class ResourceLimit(OpenAtcError):
     """Memory, disk or a stated size limit is exhausted."""
 
-    exit_code = 5
     default_code = "E14001"
 
 
 class EnvironmentProblem(OpenAtcError):
     """The machine lacks something that is needed: a package, a CPU feature, a file permission."""
 
-    exit_code = 7
-    default_code = "E13001"
+    default_code = "E13024"

@@ -33,6 +33,14 @@ def implementation(*ops: str) -> Callable[[Implementation], Implementation]:
     return register
 
 
+def set_custom(op: str, function: Implementation | None) -> None:
+    """Gives an operator of the user, 'Domain::Name', its implementation, or takes it away."""
+    if function is None:
+        _TABLE.pop(op, None)
+    else:
+        _TABLE[op] = function
+
+
 def has_implementation(op: str) -> bool:
     """True if `evaluate` knows the op."""
     return op in _TABLE

@@ -72,12 +72,10 @@ class DeviceModel:
         self._session = InferSession(0, path, threads)
         self._lock = threading.Lock()
         plan = loaded.plan
-        inputs = [plan.values[n] for n in plan.inputs]
-        outputs = [plan.values[n] for n in plan.outputs]
         self.description = ModelDescription(
             model_id,
-            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in inputs),
-            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in outputs),
+            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in plan.inputs),
+            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in plan.outputs),
         )
 
     def prepare(

@@ -3,17 +3,19 @@
 Code, named by the SHA-256 of its bytes and of whatever else decides what it does, is trusted in two cases only:
 this machine's cache produced it, or a key that the user trusts has signed the digest. Otherwise the caller makes the
 code again from the tile program. Signatures are ed25519 and need the `cryptography` package; without it nothing that
-is only signed is trusted. Keys may be PEM or OpenSSH files.
+is only signed is trusted. Keys may be PEM or OpenSSH files; `acl_runtime.om.keys` makes them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tensor_types.errors import EnvironmentProblem
 
@@ -22,6 +24,8 @@ from .errors import PackageError
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DOMAIN = b"openatc native code 1\0"
 """Signed in front of the digest, so that a signature made for another purpose says nothing about code."""
+INSTALL = 'pip install "openatc[sign]"'
+"""What brings the `cryptography` package."""
 _MAX_KEY_BYTES = 1 << 16
 
 
@@ -41,14 +45,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("OPENATC_CACHE") or "~/.cache/openatc").expanduser()
 
 
+def trusted_folder() -> Path:
+    """Where the public keys lie that the user trusts."""
+    return Path("~/.config/openatc/trusted_keys").expanduser()
+
+
 def trusted_keys() -> tuple[Path, ...]:
     """The public key files that the user trusts: those OPENATC_TRUST lists (separated as in PATH), else
     ~/.config/openatc/trusted_keys/*.pub."""
     listed = os.environ.get("OPENATC_TRUST")
     if listed is not None:
         return tuple(Path(entry).expanduser() for entry in listed.split(os.pathsep) if entry)
-    folder = Path("~/.config/openatc/trusted_keys").expanduser()
-    return tuple(sorted(folder.glob("*.pub"))) if not _exposed(folder) else ()
+    folder = trusted_folder()
+    return tuple(sorted(folder.glob("*.pub"))) if not exposed(folder) else ()
 
 
 def is_trusted(digest: str, signature: bytes | None = None) -> bool:
@@ -61,7 +70,7 @@ def judge(digest: str, signature: bytes | None = None) -> Verdict:
     if not _DIGEST.fullmatch(digest):
         return Verdict(False, "the digest is not a SHA-256 in lowercase hex")
     folder = cache_folder() / "trusted"
-    problem = _exposed(folder.parent) or _exposed(folder) or _exposed(folder / digest)
+    problem = exposed(folder.parent) or exposed(folder) or exposed(folder / digest)
     if not problem:
         return Verdict(True, "this machine's cache produced it")
     if signature is None:
@@ -79,7 +88,7 @@ def record_trusted(digest: str) -> None:
     try:
         for path in (folder.parent, folder):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if problem := _exposed(path):
+            if problem := exposed(path):
                 raise PackageError(
                     f"the cache is not safe: {problem}",
                     remedy="make it yours alone (chmod go-w), or let OPENATC_CACHE name a folder that is",
@@ -96,54 +105,54 @@ def record_trusted(digest: str) -> None:
 def sign(digest: str, private_key_path: str | os.PathLike[str]) -> bytes:
     """The 64-byte ed25519 signature of a digest (SHA-256, lowercase hex) by an unencrypted private key file.
 
-    Raises EnvironmentProblem without the `cryptography` package, PackageError for a file that is no such key.
+    Raises as `read_private_key`, and PackageError for what is no digest.
     """
     _require_digest(digest)
+    return bytes(read_private_key(private_key_path).sign(_DOMAIN + bytes.fromhex(digest)))
+
+
+def read_private_key(path: str | os.PathLike[str]) -> Any:
+    """The ed25519 key of a file. EnvironmentProblem without the `cryptography` package, PackageError for a file that
+    is no such key."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
         raise EnvironmentProblem(
-            "signing needs the cryptography package", remedy="install cryptography, or convert without --sign"
-        ) from None
+            "signing needs the cryptography package", where={"flag": "--sign"},
+            remedy=f"{INSTALL}, or convert without --sign",
+        ) from None  # fmt: skip
+    where = {"flag": "--sign"}
     try:
-        data = _read_key(Path(private_key_path))
+        data = _read_key(Path(path))
         openssh = b"BEGIN OPENSSH" in data
         load = serialization.load_ssh_private_key if openssh else serialization.load_pem_private_key
         key = load(data, password=None)
     except Exception as error:  # the library has no common base for what it raises on bad or encrypted keys
         raise PackageError(
-            f"{os.fspath(private_key_path)} is not a private key that can be read: {error}",
-            remedy="give an unencrypted ed25519 key in PEM or OpenSSH form",
-        ) from error
+            f"{os.fspath(path)} is not a private key that can be read: {error}", where=where,
+            remedy="give an unencrypted ed25519 key in PEM or OpenSSH form; atc key new makes one",
+        ) from error  # fmt: skip
     if not isinstance(key, Ed25519PrivateKey):
         raise PackageError(
-            f"{os.fspath(private_key_path)} is not an ed25519 key", remedy="make one with ssh-keygen -t ed25519"
+            f"{os.fspath(path)} is not an ed25519 key", where=where, remedy="make one with atc key new"
         )
-    return bytes(key.sign(_DOMAIN + bytes.fromhex(digest)))
+    return key
 
 
 def verify(digest: str, signature: bytes, public_keys: Iterable[str | os.PathLike[str]]) -> Verdict:
     """Whether one of the public key files signed the digest. Never raises: what cannot be checked is not trusted."""
     if not _DIGEST.fullmatch(digest):
         return Verdict(False, "the digest is not a SHA-256 in lowercase hex")
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError:
-        return Verdict(False, "it is signed, but the signature cannot be checked: install the cryptography package")
+    if importlib.util.find_spec("cryptography") is None:
+        return Verdict(False, f"it is signed, but without the cryptography package none can check it: {INSTALL}")
     unusable: list[str] = []
     for path in map(Path, public_keys):
-        if problem := _exposed(path):
+        if problem := exposed(path):
             unusable.append(problem)
             continue
-        try:
-            data = _read_key(path)
-            openssh = data.startswith(b"ssh-")
-            key = (serialization.load_ssh_public_key if openssh else serialization.load_pem_public_key)(data)
-        except Exception:  # as in `sign`
-            key = None
-        if not isinstance(key, Ed25519PublicKey):
+        key = read_public_key(path)
+        if key is None:
             unusable.append(f"{path} is not an ed25519 public key")
             continue
         try:
@@ -152,6 +161,20 @@ def verify(digest: str, signature: bytes, public_keys: Iterable[str | os.PathLik
             continue
         return Verdict(True, f"it is signed by {path.name}")
     return Verdict(False, "; ".join(["no trusted key has signed it", *unusable]))
+
+
+def read_public_key(path: Path) -> Any:
+    """The ed25519 public key of a file, None if it is none. ImportError without the `cryptography` package."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        data = _read_key(path)
+        openssh = data.startswith(b"ssh-")
+        key = (serialization.load_ssh_public_key if openssh else serialization.load_pem_public_key)(data)
+    except Exception:  # as in `read_private_key`
+        return None
+    return key if isinstance(key, Ed25519PublicKey) else None
 
 
 def _require_digest(digest: str) -> None:
@@ -164,7 +187,7 @@ def _read_key(path: Path) -> bytes:
         return file.read(_MAX_KEY_BYTES)
 
 
-def _exposed(path: Path) -> str:
+def exposed(path: Path) -> str:
     """Why others may have made or changed `path`, or "" if only this user (or root) can have."""
     if not hasattr(os, "geteuid"):
         return "this system has no file owners to check"

@@ -4,7 +4,8 @@ Each family also declares as data what it can absorb (prologue and epilogue clas
 Knows the graph IR, the tile language and targets; never a pass, a file, a runtime or a chip's number.
 """
 
+from codegen.kernels.custom import families
 from codegen.kernels.registry import lower_node
 from codegen.kernels.traits import TRAITS
 
-__all__ = ["TRAITS", "lower_node"]
+__all__ = ["TRAITS", "families", "lower_node"]

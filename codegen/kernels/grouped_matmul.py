@@ -1,65 +1,154 @@
 """Products of row groups with a matrix each (mixture of experts): how many rows a group has, only the run knows.
 
-Rows of x are sorted by group; `ends[g]` is the row behind group g's last one. The grid runs over panels of columns, so
-that grid indices never share a result however the rows fall; groups and blocks of rows are loops inside.
+Rows of x are sorted by group; group g has rows offsets[g] .. offsets[g + 1] - 1. The grid runs over panels of columns,
+so that grid indices never share a result however the rows fall; groups and blocks of rows are loops inside. The
+element-wise epilogue runs on the accumulators.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from codegen.kernels.conv_core import panel_width
+from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
+from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
-from codegen.tile.ir import Program, axis
-from graph_opt.ir.core import Node
+from codegen.tile.build import Buffer
+from codegen.tile.ir import View, axis
+from graph_opt.ir.core import Node, Value
+from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin
-from tensor_types.dtypes import I64, DType
+from tensor_types.formats import PLAIN, panels
 
 _ROWS = 96
 _CHIP_ROWS, _CHIP_COLUMNS = 64, 128
 
 
-def grouped_matmul_program(groups: int, k: int, n: int, dtype: DType, target: Target) -> Program:
-    """y[m, n] = x[m, k] @ w[group of the row] with run-time m (dim d0).
+def lower_grouped_matmul(node: Node, target: Target) -> list[Record] | None:
+    """One task for a Fused node around a GroupedMatMul; NotLowerable says why there is none."""
+    rows = _CHIP_ROWS if target.explicit_memory else _ROWS
+    while True:
+        lowering = _Lowering(node, target, rows)
+        records = lowering.run()
+        if not target.explicit_memory or lowering.task.bytes_in("UB") <= target.memories["UB"].bytes:
+            return records
+        rows //= 2
+        if rows < 16:
+            raise NotLowerable("the epilogue does not fit the vector engine's memory")
 
-    Parameters: p0 x [m, k], p1 w (for hosts in panels [groups, ceil(n/NR), k, NR], for chips [groups, k, n]), p2 ends
-    i64 [groups] (non-decreasing, at most m; otherwise the task ends with status RANGE), p3 y [m, n]. Rows behind the
-    last group are not written.
-    """
-    task = KernelTask(Node("GroupedMatMul", "", [], []), "grouped_matmul")
-    paths = MemoryPaths(task, target)
-    m = task.dim("d0")
-    if target.explicit_memory:
-        rows, columns = _CHIP_ROWS, min(-(-n // 16) * 16, _CHIP_COLUMNS)
-        weight: tuple[int, ...] = (groups, k, n)
-    else:
-        lanes = max(1, target.vector_bytes // 4)
-        rows, columns = _ROWS, panel_width(n, (4 if target.registers >= 32 else 2) * lanes, lanes)
-        weight = (groups, -(-n // columns), k, columns)
-    x, w = task.param("p0", dtype, (m, k)), task.param("p1", dtype, weight)
-    ends, y = task.param("p2", I64, (groups,)), task.param("p3", dtype, (m, n), "out")
-    p = paths.grid(ceildiv(n, columns))
-    width: Dim = columns if n % columns == 0 else dmin(columns, n - columns * p) if n > columns else n
-    acc_tile = paths.tile(accumulator_dtype(dtype), (rows, columns), "L0C")
 
-    def group(g: Dim, first: Dim, last: Dim) -> None:
-        with task.loop("i", ceildiv(last - first, rows)) as i:
-            count = dmin(rows, last - first - rows * i)
-            shape = (count, width)
-            acc = acc_tile.window((0, 0), shape)
-            source = x.view(first + rows * i + axis(0), axis(1), shape=(count, k))
-            if target.explicit_memory:
-                right = w.view(g, axis(0), columns * p + axis(1), shape=(k, width))
-            else:
-                right = w.view(g, p, axis(0), axis(1), shape=(k, width))
-            paths.product(acc, (rows, columns), source, right, dtype)
-            paths.store_accumulator(
-                y.view(first + rows * i + axis(0), columns * p + axis(1), shape=shape), acc, (rows, columns), dtype
-            )
+class _Lowering:
+    def __init__(self, node: Node, target: Target, rows: int) -> None:
+        self.target, self.rows = target, rows
+        self.body, self.values = body_of(node), body_values(node)
+        self.anchor, *self.rest = self.body.nodes
+        if self.anchor.op != "GroupedMatMul" or any(not can_emit(n) for n in self.rest):
+            raise NotLowerable("the body is not a grouped product followed by element-wise operators")
+        self.x, self.w, self.offsets = (self._outer(v) for v in self.anchor.inputs)
+        self.outputs = [(v, self.values[v.name]) for v in self.body.outputs]
+        self.task = KernelTask(node, "grouped_matmul")
+        self.paths = MemoryPaths(self.task, target)
 
-    group(0, 0, task.read("end", ends.view(0, shape=()), 0, m))
-    if groups > 1:
-        with task.loop("g", groups - 1) as g:
-            first = task.read("first", ends.view(g, shape=()), 0, m)
-            group(g + 1, first, task.read("last", ends.view(g + 1, shape=()), first, m))
-    return task.finish()
+    def _outer(self, value: Value | None) -> Value:
+        assert value is not None
+        return self.values.get(value.name, value)
+
+    def run(self) -> list[Record]:
+        task, paths = self.task, self.paths
+        result = self.anchor.output
+        shape = shape_of(result)
+        groups, k, n = shape_of(self.w)
+        if not (isinstance(groups, int) and isinstance(k, int) and isinstance(n, int)):
+            raise NotLowerable("matrices of run-time size")
+        if any(o.shape != shape for _, o in self.outputs) or any(not v.format.is_plain for v in self.values.values()):
+            raise NotLowerable("results differ in shape from the product, or values are not in plain order")
+        if 0 in shape:
+            return []
+        self.extras = self._extras()
+        seen = [*self.extras.values(), *(o for _, o in self.outputs)]
+        self.space = Space(task, shape, PLAIN, seen, apart=(0, 1))
+        m = self.space.extents[0]
+        x = task.operand(self.x, "in", (m, k))
+        self._columns(n)
+        w = self._weight(groups, k, n)
+        offsets = task.operand(self.offsets, "in", (groups + 1,))
+        p = paths.grid(ceildiv(n, self.columns))
+        width: Dim = n if n <= self.columns else self.columns
+        if n % self.columns and n > self.columns:
+            width = dmin(self.columns, n - self.columns * p)
+        block = (self.rows, self.columns)
+        accumulator = paths.accumulator(self.x.dtype, block, block)
+        with task.loop("g", groups) as g:
+            first = task.read("first", offsets.view(g, shape=()), 0, m)
+            last = task.read("last", offsets.view(g + 1, shape=()), first, m)
+            with task.loop("i", ceildiv(last - first, self.rows)) as i:
+                start = first + self.rows * i
+                extents = (dmin(self.rows, last - start), width)
+                acc = View(accumulator.base, accumulator.index, extents)
+                if self.packed:
+                    right = w.view(g, p, axis(0), axis(1), shape=(k, width))
+                else:
+                    right = w.view(g, axis(0), self.columns * p + axis(1), shape=(k, width))
+                source = x.view(start + axis(0), axis(1), shape=(extents[0], k))
+                paths.product(acc, block, source, right, self.x.dtype)
+                self._finish(acc, block, (start + axis(0), self.columns * p + axis(1)))
+        return [task.record(2 * m * k * n)]
+
+    def _extras(self) -> dict[str, Value]:
+        """By name in the body: what the epilogue reads beside the product; NotLowerable if it cannot broadcast."""
+        made = {v.name for n in self.body.nodes for v in n.outputs}
+        found: dict[str, Value] = {}
+        for v in (v for n in self.rest for v in n.inputs):
+            if v is not None and v.name not in made and immediate(self._outer(v)) is None:
+                found[v.name] = self._outer(v)
+        result = shape_of(self.anchor.output)
+        for v in found.values():
+            shape = shape_of(v)
+            if len(shape) > 2 or any(d not in (1, whole) for d, whole in zip(shape[::-1], result[::-1], strict=False)):
+                raise NotLowerable(f"{v.name} may or may not broadcast")
+        return found
+
+    def _columns(self, n: int) -> None:
+        """Chooses the columns of a panel, and whether the matrices lie in panels."""
+        self.packed = self.w.is_constant and not self.target.explicit_memory
+        if self.target.explicit_memory:
+            self.columns = min(-(-n // 32) * 32, _CHIP_COLUMNS)
+        else:
+            lanes = max(1, self.target.vector_bytes // accumulator_dtype(self.x.dtype).bytes)
+            self.columns = panel_width(n, (4 if self.target.registers >= 32 else 2) * lanes, lanes)
+
+    def _weight(self, groups: int, k: int, n: int) -> Buffer:
+        """The matrices as [groups, k, n], constants of hosts in panels [groups, ceil(n/NR), k, NR]."""
+        if not self.packed:
+            return self.task.operand(self.w, "in", (groups, k, n))
+        shape = (groups, -(-n // self.columns), k, self.columns)
+        return self.task.operand(self.w, "in", shape, packing=panels(self.columns, 3))
+
+    def _finish(self, acc: View, block: tuple[int, int], index: Sequence[Dim]) -> None:
+        """Computes and stores the results of the block at `index`."""
+        paths, made = self.paths, self.anchor.output
+        stores = [self.space.view(outer, index, acc.shape, "out") for _, outer in self.outputs]
+        if not self.rest:
+            paths.store_accumulator(stores[0], acc, block, made.dtype)
+            return
+        emitter = ElementwiseEmitter(self.task, block, acc.shape)
+        source = accumulator_dtype(self.x.dtype)
+        result: Operand = paths.to_vector(acc, block, source)
+        if made.dtype != source:
+            result = emitter.apply("TCVT", made.dtype, result)
+        operands: dict[str, Operand] = {made.name: result}
+        for name, value in self.extras.items():
+            view = self.space.view(value, index, acc.shape)
+            operands[name] = paths.vector_input(view, block, value.dtype)
+        for v in (v for n in self.rest for v in n.inputs):
+            constant = None if v is None else immediate(self._outer(v))
+            if v is not None and constant is not None:
+                operands[v.name] = constant
+        emitter.run(self.rest, operands, [inner for inner, _ in self.outputs])
+        for (inner, _), store in zip(self.outputs, stores, strict=True):
+            held = operands[inner.name]
+            assert isinstance(held, View)
+            paths.store(store, held)

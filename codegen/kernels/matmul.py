@@ -39,6 +39,8 @@ _PACK_BYTES = 1 << 20
 _WIDEN_ROWS = 12
 """From this many rows on, halves are converted to f32 once per block, not in each step of the product."""
 _WIDE_BYTES = 1 << 19
+_GROUP_ROWS, _TILE_ROWS = 5, 32
+"""Rows from which a host's matrix unit is used, with b packed in groups of k or in plain rows; the latter fill it."""
 _CHIP_ROWS, _CHIP_COLUMNS = 128, 128
 
 
@@ -208,7 +210,7 @@ class _Lowering:
             self.rows = min(m, self.chip_rows) if isinstance(m, int) else self.chip_rows
             # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
             self.columns = min(-(-n // 32) * 32, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
-            self.panels_outside, self.pack, self.widen = True, False, False
+            self.panels_outside, self.pack, self.widen, self.on_tiles = True, False, False, False
             return
         usual_m = m if isinstance(m, int) else _USUAL_ROWS
         usual_n = n if isinstance(n, int) else _USUAL_ROWS
@@ -225,18 +227,32 @@ class _Lowering:
             if g not in (m_group, n_group) and isinstance(extent, int):
                 batch *= extent
         blocks = batch * -(-usual_n // self.columns) * -(-usual_m // self.rows)
+        self.on_tiles = self._suits_tiles(usual_m)
         if blocks < _PARALLEL and isinstance(m, int):
             parts = -(-_PARALLEL // max(1, blocks)) * -(-m // self.rows)
             rows = -(-m // parts)
-            self.rows = min(self.rows, max(2 * _ROW_STEP, -(-rows // _ROW_STEP) * _ROW_STEP))
-        self.widen = p.a.dtype in (F16, BF16) and isinstance(p.k, int) and min(usual_m, self.rows) >= _WIDEN_ROWS
+            step, least = (_TILE_ROWS, _TILE_ROWS) if self.on_tiles else (_ROW_STEP, 2 * _ROW_STEP)
+            self.rows = min(self.rows, max(least, -(-rows // step) * step))
+        halves = p.a.dtype in (F16, BF16) and not self.on_tiles
+        self.widen = halves and isinstance(p.k, int) and min(usual_m, self.rows) >= _WIDEN_ROWS
         if self.widen:
             self.rows = min(self.rows, max(2 * _ROW_STEP, _WIDE_BYTES // (4 * usual_k) // _ROW_STEP * _ROW_STEP))
         few = 8 if p.trans_b else _PACK_ROWS
+        # Tiles read plain rows where they lie.
+        scattered = not p.packed and not self.widen and (p.trans_b or not self.on_tiles)
         self.pack = (
-            not p.packed and not self.widen and isinstance(p.k, int) and min(usual_m, self.rows) >= few
+            scattered and isinstance(p.k, int) and min(usual_m, self.rows) >= few
             and p.k * self.columns * p.b.dtype.bytes <= _PACK_BYTES
         )  # fmt: skip
+
+    def _suits_tiles(self, rows: int) -> bool:
+        """True if the host has a matrix unit for the operands, bf16 numbers or bytes, and rows enough for it."""
+        p = self.problem
+        if not self.target.cube.rate(BF16) or not isinstance(p.k, int) or p.trans_a:
+            return False
+        if p.packed and p.k * p.b.dtype.bits % 32 == 0 and (p.a.dtype == BF16 or p.b.dtype.bits == 8):
+            return rows >= _GROUP_ROWS
+        return p.a.dtype == BF16 and rows >= _TILE_ROWS
 
     def _widened(self, view: View, block: int) -> View:
         """A block of halves as f32 in L2."""
@@ -246,11 +262,12 @@ class _Lowering:
         return wide
 
     @property
-    def in_quads(self) -> bool:
-        """Four consecutive k lie together in both operands."""
+    def group(self) -> int:
+        """How many consecutive k lie together in both operands: four bytes, or two bf16 numbers."""
         p = self.problem
-        fits = p.packed and p.b.dtype.bits == 8 and isinstance(p.k, int) and p.k % 4 == 0
-        return fits and not p.trans_a and not self.target.explicit_memory
+        size = 4 if p.b.dtype.bits == 8 else 2 if self.on_tiles else 1
+        fits = p.packed and isinstance(p.k, int) and p.k % size == 0
+        return size if fits and not p.trans_a and not self.target.explicit_memory else 1
 
     def _zero_points(self, a: View, b: View) -> list[View]:
         """What the product of the stored numbers exceeds the product of the real ones by, as views of the block.
@@ -308,15 +325,15 @@ class _Lowering:
         if p.trans_a:
             buffer = task.operand(p.a, "in", [*lead[:-1], k, lead[-1]])
             return buffer.view(*at[:-1], axis(1), at[-1], shape=(rows, k))
-        if self.in_quads:
+        if (group := self.group) > 1:
             assert isinstance(k, int)
-            buffer = task.operand(p.a, "in", [*lead, k // 4, 4])
-            return buffer.view(*at, axis(1), axis(2), shape=(rows, k // 4, 4))
+            buffer = task.operand(p.a, "in", [*lead, k // group, group])
+            return buffer.view(*at, axis(1), axis(2), shape=(rows, k // group, group))
         buffer = task.operand(p.a, "in", [*lead, k])
         return buffer.view(*at, axis(1), shape=(rows, k))
 
     def _right(self, groups: Sequence[int], index: Sequence[Dim], j: Dim, columns: Dim) -> View:
-        """b as a view [k, columns], or [k/4, 4, columns] in quads."""
+        """b as a view [k, columns], or [k/group, group, columns]."""
         p, task = self.problem, self.task
         at = [index[g] for g in groups if g != groups[-1]] if groups else []
         lead = [self.space.extents[g] for g in groups[:-1]]
@@ -324,9 +341,9 @@ class _Lowering:
         n = self.space.extents[-1]
         if p.packed and not self.target.explicit_memory:
             buffer = self._packed(lead)
-            if self.in_quads:
+            if (group := self.group) > 1:
                 assert isinstance(k, int)
-                return buffer.view(*at, j, axis(0), axis(2), axis(1), shape=(k // 4, 4, columns))
+                return buffer.view(*at, j, axis(0), axis(2), axis(1), shape=(k // group, group, columns))
             return buffer.view(*at, j, axis(0), axis(1), shape=(k, columns))
         column = self.columns * j + axis(1)
         if p.trans_b:
@@ -355,9 +372,9 @@ class _Lowering:
         reshape = (*batch, p.k, p.n) if len(sb) != rank else None
         shape = [*batch, -(-p.n // self.columns), p.k, self.columns]
         packing = panels(self.columns, rank)
-        if self.in_quads:
-            packing = quads(self.columns, rank)
-            shape[-2:] = [p.k // 4, self.columns, 4]
+        if (group := self.group) > 1:
+            packing = groups(group, self.columns, rank)
+            shape[-2:] = [p.k // group, self.columns, group]
         return task.operand(p.b, "in", shape, packing=packing, permute=permute, reshape=reshape)
 
     # Epilogue
@@ -425,8 +442,8 @@ def _extent(block: int, at: Dim, total: Dim) -> Dim:
     return dmin(block, total - block * at)
 
 
-def quads(nr: int, rank: int) -> Format:
-    """8-bit b [.., K, N] as [.., N/nr, K/4, nr, 4]: four consecutive k of a column lie together."""
+def groups(size: int, nr: int, rank: int) -> Format:
+    """b [.., K, N] as [.., N/nr, K/size, nr, size]: `size` consecutive k of a column lie together."""
     lead = tuple(range(rank - 2))
     k = rank - 2
-    return Format((Split(k, 4), Split(k + 2, nr), Permute((*lead, k + 2, k, k + 3, k + 1))))
+    return Format((Split(k, size), Split(k + 2, nr), Permute((*lead, k + 2, k, k + 3, k + 1))))

@@ -179,11 +179,11 @@ def _slice(m: Move) -> None:
     reads = walks(shape)
     for start, where, step in zip(starts, axes, steps, strict=True):
         where %= len(shape)
-        reads[where] = Walk(shape[where], where, _first(shape[where], result[where], start, step), step)
+        reads[where] = Walk(shape[where], where, first_index(shape[where], result[where], start, step), step)
     m.copy(x, y, result, reads, walks(result))
 
 
-def _first(size: Dim, count: Dim, start: Dim, step: int) -> Dim:
+def first_index(size: Dim, count: Dim, start: Dim, step: int) -> Dim:
     """The first index that a slice takes."""
     if not isinstance(start, int):
         return start
@@ -280,7 +280,7 @@ def _pad(m: Move) -> None:
 
 def _gather(m: Move) -> None:
     x, indices, y = m.input(0), m.input(1), m.output
-    shape, wanted = shape_of(x), shape_of(indices)
+    shape = shape_of(x)
     where = m.attr("axis", 0) % len(shape)
     if not (x.format.is_plain and indices.format.is_plain and y.format.is_plain):
         raise NotLowerable("Gather in this format")
@@ -294,12 +294,27 @@ def _gather(m: Move) -> None:
                 x, y, rest, reads, _with_units(rest, where, indices.rank)
             )
             return
+    _gather_along(m, where)
+
+
+def _gather_nd(m: Move) -> None:
+    if m.attr("batch_dims", 0) or shape_of(m.input(1))[-1:] != (1,):
+        raise NotLowerable("GatherND by several axes")
+    if not all(v.format.is_plain for v in (m.input(0), m.input(1), m.output)):
+        raise NotLowerable("GatherND in this format")
+    _gather_along(m, 0)
+
+
+def _gather_along(m: Move, where: int) -> None:
+    """Whole slices of the data at run-time indices along one axis."""
+    x, indices, y = m.input(0), m.input(1), m.output
+    shape = shape_of(x)
     task = KernelTask(m.node, "movement")
-    outer, count, inner = product(shape[:where]), product(wanted), product(shape[where + 1 :])
+    outer, count, inner = product(shape[:where]), product(shape_of(indices)), product(shape[where + 1 :])
     if any(d == 0 for d in (outer, count, inner)):
         return
     extents = [program_dim(task, d) for d in (outer, count, inner)]
-    size = program_dim(task, shape[where])
+    size = task.extent(shape[where])  # whatever it is: every index is checked against it
     if m.explicit:
         gather_on_chip(task, m.target, x, indices, y, extents, size, False)
         m.records.append(task.record(work=product(extents)))
@@ -390,6 +405,7 @@ _RULES: dict[str, Callable[[Move], None]] = {
     "Split": _split,
     "Pad": _pad,
     "Gather": _gather,
+    "GatherND": _gather_nd,
     "GatherElements": _gather_elements,
     "CumSum": _cumsum,
     "Resize": _resize,

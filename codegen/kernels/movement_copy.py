@@ -135,12 +135,11 @@ def emit_copy(
     if pad is None:
         extents, reads, writes = merged(extents, *(_without_units(w, extents) for w in (reads, writes)))
     size_of = _Extents(task)
-    shapes = [
-        [size_of.size(w, extents, _least(w, extents) if pad is None and walks is reads else 0) for w in walks]
-        for walks in (reads, writes)
-    ]
-    if pad is not None:
-        shapes[0] = [size_of(w.size) for w in reads]
+    if pad is None:
+        source_shape = [size_of.size(w, extents, _least(w, extents)) for w in reads]
+    else:
+        source_shape = [size_of(w.size) for w in reads]
+    target_shape = [size_of.size(w, extents, 0) for w in writes]
     sizes = [size_of(e) for e in extents]
     row = 1 if not explicit else max(1, 32 // source.dtype.bytes)
     most = _BLOCK
@@ -151,8 +150,8 @@ def emit_copy(
             break
         most //= 2
     starts, counts = grid_blocks(task, sizes, block)
-    x = task.operand(source, shape=shapes[0])
-    y = task.operand(target, "out", shapes[1])
+    x = task.operand(source, shape=source_shape)
+    y = task.operand(target, "out", target_shape)
 
     def index(walks: Sequence[Walk]) -> list[Dim]:
         return [

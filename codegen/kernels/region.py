@@ -15,7 +15,7 @@ from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
 
-_BLOCK = 1 << 13
+BLOCK = 1 << 13
 """Elements of a block on the host: long enough to pay for a grid index, short enough that spilled tiles stay in L2."""
 _RUN_TIME_ROW = 1 << 10
 """Elements of a row whose length only the run decides."""
@@ -65,7 +65,7 @@ def lower_region(node: Node, target: Target) -> list[Record]:
         raise NotLowerable("results of different shapes")
     if any(d == 0 for d in shape):
         return []
-    most = _BLOCK if len(body.nodes) <= 40 else _BLOCK // 8
+    most = BLOCK if len(body.nodes) <= 40 else BLOCK // 8
     while True:
         task = _emit(node, target, outputs, most)
         if not target.explicit_memory or task.bytes_in("UB") <= target.memories["UB"].bytes:

@@ -10,7 +10,7 @@ from codegen.targets.target import Target
 from graph_opt.ir.core import Node
 from graph_opt.plan.records import Record
 
-_FAMILIES = frozenset(t.name for t in TRAITS)
+_FAMILIES = frozenset(t.name for t in TRAITS) | {"custom"}
 
 
 def lower_node(node: Node, target: Target) -> list[Record] | None:

@@ -21,6 +21,9 @@ TRAITS: tuple[FamilyTraits, ...] = (
         "matmul", frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"}), _NONE, _POINTWISE, _PLAIN,
         _FLOATS | {"i8", "u8"},
     ),
+    FamilyTraits("grouped_matmul", frozenset({"GroupedMatMul"}), _NONE, _POINTWISE, _PLAIN, _FLOATS),
+    FamilyTraits("moe", frozenset({"MoeRoute"}), _NONE, _NONE, _PLAIN, frozenset({"i64"})),
+    FamilyTraits("topk", frozenset({"TopK"}), _NONE, _NONE, _PLAIN, _FLOATS | _INTEGERS),
     FamilyTraits(
         "conv", frozenset({"Conv", "ConvInteger", "ConvTranspose"}), _NONE, _POINTWISE, _BOTH, _FLOATS | {"i8", "u8"},
         "channels_last",
@@ -45,11 +48,13 @@ TRAITS: tuple[FamilyTraits, ...] = (
     FamilyTraits(
         "movement",
         frozenset(
-            {"Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND", "ScatterElements",
-             "ScatterND", "Resize", "Expand", "Tile", "Relayout", "CumSum", "Range", "DepthToSpace", "SpaceToDepth"}
+            {"Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND", "Resize", "Expand",
+             "Tile", "Relayout", "CumSum", "Range", "DepthToSpace", "SpaceToDepth"}
         ),
         _NONE, _NONE, _BOTH, _ANY,
     ),
+    FamilyTraits("scatter", frozenset({"ScatterND", "ScatterElements"}), _NONE, _NONE, _PLAIN, _ANY),
+    FamilyTraits("piecewise", _NONE, _NONE, _POINTWISE, _PLAIN, _FLOATS),
     FamilyTraits("region", _NONE, _NONE, _POINTWISE, _BOTH, _ANY),
 )  # fmt: skip
 """The families by falling claim: an anchor belongs to one family, what nothing absorbs becomes a region."""

@@ -2,7 +2,8 @@
 
 One generator serves GEMM, GEMV, convolution through image-to-column views, attention products and grouped matmul: they
 differ only in strides. A site is one block of m by one panel of n; the emitter cuts it into register tiles, runs the k
-loops with all accumulators in registers and hands each finished tile to `MatmulSite.finish`.
+loops with all accumulators in registers and hands each finished tile to `MatmulSite.finish`. Where the host class has
+tile registers and the operands suit them, `cube_amx` does the same on those.
 
 - n is cut into runs of vectors; the last vector of a static n is masked, a dynamic n gets a masked variant of its tail.
 - The innermost m axis is cut into rows of a register tile; when it is static and small, a tile spans several steps of
@@ -16,17 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import reduce
 
+from codegen.llvm.cube_amx import TileEmitter
+from codegen.llvm.cube_amx_plan import tile_product
 from codegen.llvm.cube_bytes import ByteQuads, byte_elements
 from codegen.llvm.cube_dot import DotColumns, DotReduction, is_dot, lane_mask
 from codegen.llvm.cube_elements import Elements
 from codegen.llvm.cube_reduction import Reduction, ReductionAxis, RegisterColumns, RegisterRow, Schedule, merge_axes
-from codegen.llvm.cube_registers import accumulator_sets, balanced_split, rows_per_tile, vectors_per_tile
-from codegen.llvm.host_class import HostClass, host_class
+from codegen.llvm.cube_registers import accumulator_sets, balanced_split, cut, rows_per_tile, vectors_per_tile
+from codegen.llvm.cube_site import MatmulSite, RegisterTile, load_rows, split_offset
+from codegen.llvm.host_class import host_class
 from codegen.llvm.text import Function, Value
-from tensor_types.dtypes import DType
 
 _UNROLL = 4
 _SMALL_TILE = 8
@@ -35,95 +38,26 @@ _PREFETCH_BYTES = 8192
 """How far ahead b is fetched: worth 5 to 25 % where weights come from L3 or memory, free where they come from L2."""
 _RESIDENT_BYTES = 32 * 1024
 """A panel of b this small stays in L1 between register tiles; fetching ahead would run past it."""
-_EXACT_REMAINDERS = 6
-"""Up to this many rows a run-time m has a variant for each remainder; above, one for each power of two."""
 _MAX_ROWS_AT_DYNAMIC_STRIDE = 6
 """Each such row holds a general register for its base pointer."""
 
 
-@dataclass
-class Operand:
-    """A view in memory: the address of its origin and the strides of its axes in elements."""
-
-    pointer: str
-    strides: tuple[Value, ...]
-    dtype: DType
-
-
-@dataclass
-class RegisterTile:
-    """Accumulators of one finished register tile.
-
-    Row r has the index `rows[r]`, one value per m axis, equal to `origin` plus the static `offsets[r]`; vector v of it
-    holds the elements n_start + v*lanes ... of axis n. Lanes outside `masks[v]` are undefined.
-    """
-
-    rows: list[tuple[Value, ...]]
-    n_start: Value
-    lanes: int
-    vectors: list[list[str]]
-    masks: list[str | None]
-    origin: tuple[Value, ...] = ()
-    offsets: list[tuple[int, ...]] = field(default_factory=list)
-
-
-@dataclass
-class MatmulSite:
-    """One matmul of a tile program.
-
-    a has axes m.. then k.., b axes k.. then n, `initial` (accumulate into) axes m.. then n. Extents are static ints or
-    i64 values; `n_max` bounds n. Sources are widened to `acc_dtype` (f32 for f32, f16 and bf16, f64 for f64, i32 for
-    8-bit integers). `finish` is called once for each register tile emitted and stores it.
-    """
-
-    target: HostClass
-    a: Operand
-    b: Operand
-    m: tuple[Value, ...]
-    k: tuple[Value, ...]
-    n: Value
-    n_max: int
-    acc_dtype: DType
-    initial: Operand | None
-    finish: Callable[[Function, RegisterTile], None]
-
-
 def emit_matmul(fn: Function, site: MatmulSite) -> None:
     """Emits the matmul into `fn`. Raises ValueError if strides and extents do not belong together."""
-    _Emitter(fn, site).emit()
-
-
-def row_pointers(fn: Function, operand: Operand, tile: RegisterTile) -> list[str]:
-    """The address of (rows[r], n_start) in an operand with axes m.. then n, for each row of the tile.
-
-    Rows at static distances are displacements of one pointer.
-    """
-    element = f"i{8 * operand.dtype.bytes}"
-    bases: dict[tuple[tuple[int, Value], ...], str] = {}
-    pointers = []
-    for offset in tile.offsets:
-        static, moving = _split_offset(offset, operand.strides)
-        if moving not in bases:
-            at = fn.mul(tile.n_start, operand.strides[-1])
-            for index, stride in zip(tile.origin, operand.strides, strict=False):
-                at = fn.add(at, fn.mul(index, stride))
-            for step, stride in moving:
-                at = fn.add(at, fn.mul(step, stride))
-            bases[moving] = fn.offset(operand.pointer, at, element)
-        pointers.append(fn.offset(bases[moving], static, element))
-    return pointers
-
-
-def _split_offset(offset: Sequence[int], strides: Sequence[Value]) -> tuple[int, tuple[tuple[int, Value], ...]]:
-    """sum(offset * stride) as a static part and the terms with run-time strides."""
-    static = 0
-    moving = []
-    for step, stride in zip(offset, strides, strict=False):
-        if isinstance(stride, int):
-            static += step * stride
-        elif step:
-            moving.append((step, stride))
-    return static, tuple(moving)
+    vectors = _Emitter(fn, site)
+    product = tile_product(site)
+    if product is None:
+        vectors.emit()
+        return
+    tiles = TileEmitter(fn, site, product)
+    if product.least_rows == 1:
+        tiles.emit()
+        return
+    rows = reduce(fn.mul, site.m)
+    if isinstance(rows, int):
+        (tiles if rows >= product.least_rows else vectors).emit()
+    else:
+        fn.when(fn.emit(f"icmp sge i64 {rows}, {product.least_rows}"), tiles.emit, vectors.emit)
 
 
 @dataclass(frozen=True)
@@ -189,7 +123,8 @@ class _Emitter:
 
         def tail() -> None:
             masks = tuple(lane_mask(fn, lanes, fn.sub(rest, v * lanes)) for v in range(widest))
-            self._rows(_Columns(full, masks, whole, rest))
+            # Where vectors do not divide the panel, those of the tail reach past it.
+            self._rows(_Columns(full, masks, whole and total % widest == 0, rest))
 
         fn.when(fn.emit(f"icmp sgt i64 {rest}, 0"), tail)
 
@@ -210,14 +145,14 @@ class _Emitter:
         if outer and isinstance(x, int) and 2 * x <= most:
             # Short inner axis: a tile spans `group` steps of the axis outside it.
             spanned = outer[-1]
-            self._outer(outer[:-1], (), lambda at: self._cut(
-                spanned, most // x,
+            self._outer(outer[:-1], (), lambda at: cut(
+                self.fn, spanned, most // x,
                 lambda y, size: self._tile(columns, (*at, y, 0), [(*[0] * len(at), dy, dx) for dy in range(size)
                                                                  for dx in range(x)]),
             ))  # fmt: skip
             return
-        self._outer(outer, (), lambda at: self._cut(
-            x, most,
+        self._outer(outer, (), lambda at: cut(
+            self.fn, x, most,
             lambda i, size: self._tile(columns, (*at, i) if inner else (),
                                        [(*[0] * len(at), dx) if inner else () for dx in range(size)]),
         ))  # fmt: skip
@@ -231,29 +166,6 @@ class _Emitter:
         with self.fn.loop(extents[0]) as index:
             self._outer(extents[1:], (*at, index), body)
 
-    def _cut(self, extent: Value, most: int, body: Callable[[Value, int], None]) -> None:
-        """Calls `body(start, size)` for a cover of the extent by parts of at most `most`."""
-        fn = self.fn
-        if isinstance(extent, int):
-            for first, count, size in balanced_split(extent, most):
-                with fn.loop(first + count * size, size, first) as start:
-                    body(start, size)
-            return
-        full = fn.mul(fn.floordiv(extent, most), most)
-        with fn.loop(full, most) as start:
-            body(start, most)
-        rest = fn.sub(extent, full)
-        if most <= _EXACT_REMAINDERS:
-            for size in range(1, most):
-                fn.when(fn.emit(f"icmp eq i64 {rest}, {size}"), partial(body, full, size))
-            return
-        done = full
-        for size in (8, 4, 2, 1):
-            if size < most:
-                bit = fn.emit(f"and i64 {rest}, {size}")
-                fn.when(fn.emit(f"icmp ne i64 {bit}, 0"), partial(body, done, size))
-                done = fn.add(done, bit)
-
     # One register tile
     def _tile(self, columns: _Columns, origin: tuple[Value, ...], offsets: list[tuple[int, ...]]) -> None:
         fn, site, elements = self.fn, self.site, self.elements
@@ -262,7 +174,7 @@ class _Emitter:
         tile = RegisterTile(indices, columns.start, self.lanes, [], list(columns.masks), origin, offsets)
         initial = ["zeroinitializer"] * (len(offsets) * vectors)
         if site.initial:
-            initial = self._load_initial(site.initial, tile)
+            initial = load_rows(fn, elements, site.initial, tile)
         base = site.a.pointer
         for index, stride in zip(origin, self.m_strides, strict=True):
             base = fn.offset(base, fn.mul(index, stride), elements.storage(site.a.dtype))
@@ -276,7 +188,7 @@ class _Emitter:
         rows = []
         moved: dict[tuple[tuple[int, Value], ...], str] = {(): base}
         for offset in offsets:
-            static, moving = _split_offset(offset, self.m_strides)
+            static, moving = split_offset(offset, self.m_strides)
             if moving not in moved:
                 at: Value = 0
                 for step, stride in moving:
@@ -333,13 +245,3 @@ class _Emitter:
         extents = [extent for extent in site.k if isinstance(extent, int)]
         resident = len(extents) == len(site.k) and row * math.prod(extents) // self.products.group <= _RESIDENT_BYTES
         return 0 if resident else max(1, _PREFETCH_BYTES // row)
-
-    def _load_initial(self, operand: Operand, tile: RegisterTile) -> list[str]:
-        fn, elements = self.fn, self.elements
-        step = operand.strides[-1]
-        loaded = []
-        for pointer in row_pointers(fn, operand, tile):
-            for v, mask in enumerate(tile.masks):
-                at = fn.offset(pointer, fn.mul(step, v * self.lanes), elements.storage(operand.dtype))
-                loaded.append(elements.load(fn, at, operand.dtype, step, mask))
-        return loaded

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from codegen.llvm.host_class import HostClass
+from codegen.llvm.text import Function, Value
 
 _LATENCY_CHAINS = 8
 """Independent accumulators that keep two multiply-add pipes of four cycles latency busy."""
 _MAX_ROWS = 12
+_EXACT_REMAINDERS = 6
+"""Up to this many rows a run-time m has a variant for each remainder; above, one for each power of two."""
 
 
 def vectors_per_tile(target: HostClass, total: int, rows: int = 0) -> int:
@@ -50,3 +56,26 @@ def balanced_split(extent: int, most: int) -> list[tuple[int, int, int]]:
     size, larger = divmod(extent, parts)
     split = [(0, larger, size + 1)] if larger else []
     return [*split, (larger * (size + 1), parts - larger, size)]
+
+
+def cut(fn: Function, extent: Value, most: int, body: Callable[[Value, int], None]) -> None:
+    """Calls `body(start, size)` for a cover of the extent by parts of at most `most`."""
+    if isinstance(extent, int):
+        for first, count, size in balanced_split(extent, most):
+            with fn.loop(first + count * size, size, first) as start:
+                body(start, size)
+        return
+    full = fn.mul(fn.floordiv(extent, most), most)
+    with fn.loop(full, most) as start:
+        body(start, most)
+    rest = fn.sub(extent, full)
+    if most <= _EXACT_REMAINDERS:
+        for size in range(1, most):
+            fn.when(fn.emit(f"icmp eq i64 {rest}, {size}"), partial(body, full, size))
+        return
+    done = full
+    for size in (8, 4, 2, 1):
+        if size < most:
+            bit = fn.emit(f"and i64 {rest}, {size}")
+            fn.when(fn.emit(f"icmp ne i64 {bit}, 0"), partial(body, done, size))
+            done = fn.add(done, bit)

@@ -13,12 +13,13 @@ import llvmlite.binding as llvm
 from codegen.llvm.host_class import HOST_CLASSES
 from tensor_types.errors import EnvironmentProblem
 
+_AMX = "x86-64-amx"
 _LEVELS = {
     "x86-64-v2": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"),
     "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
     "x86-64-v4-vnni": ("avx512vnni",),
-    "x86-64-amx": ("avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
+    _AMX: ("avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
 }
 _ARCH_REQ_XCOMP_PERM, _XTILEDATA, _ARCH_PRCTL = 0x1023, 18, 158
 
@@ -37,6 +38,8 @@ def request_amx() -> bool:
 def detect_host_class() -> str:
     """The name of the best host class that this machine can run, or what `OPENATC_HOST` says.
 
+    A process that gets x86-64-amx has the permission to run it, if the system gives it; a forced class is not doubted,
+    as code for it may be made on any machine.
     EnvironmentProblem if `OPENATC_HOST` names no class, or if the processor is older than the oldest class.
     """
     forced = os.environ.get("OPENATC_HOST")
@@ -45,13 +48,15 @@ def detect_host_class() -> str:
             raise EnvironmentProblem(
                 f"OPENATC_HOST is {forced!r}, which is no host class", remedy=f"use one of {', '.join(HOST_CLASSES)}"
             )
+        if forced == _AMX:
+            request_amx()
         return forced
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "aarch64"
     features = llvm.get_host_cpu_features()
     best = None
     for name, needed in _LEVELS.items():
-        if not all(features.get(f, False) for f in needed) or (name == "x86-64-amx" and not request_amx()):
+        if not all(features.get(f, False) for f in needed) or (name == _AMX and not request_amx()):
             break
         best = name
     if best is None:

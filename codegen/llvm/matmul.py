@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from codegen.llvm.access import Access, Point, point
 from codegen.llvm.conversions import convert
-from codegen.llvm.cube import MatmulSite, Operand, RegisterTile, emit_matmul
+from codegen.llvm.cube import emit_matmul
+from codegen.llvm.cube_site import MatmulSite, Operand, RegisterTile
 from codegen.llvm.evaluator import Block, Evaluator
 from codegen.llvm.host_class import host_class
 from codegen.llvm.regions import Member, Region
@@ -77,6 +78,8 @@ class _Product:
             acc_dtype=self.acc_dtype,
             initial=initial,
             finish=self._finish,
+            # Products run one after the other: those of one size share their workspace.
+            workspace=lambda size: storage.allocate(("matmul", size), size),
         )
         emit_matmul(self.code.fn, site)
 

@@ -21,7 +21,6 @@ _FEW = 4
 class CompileError(OpenAtcError):
     """A tile program could not be compiled, or its worker died."""
 
-    exit_code = 7
     default_code = "E13003"
 
 

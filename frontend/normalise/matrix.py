@@ -1,4 +1,4 @@
-"""Matrix operators: Gemm in terms of MatMul."""
+"""Matrix operators: Gemm in terms of MatMul, vectors as matrices of one row or column."""
 
 from __future__ import annotations
 
@@ -37,6 +37,21 @@ def _as_matmul(node: PendingNode) -> None:
     for following in rest:
         inputs, op = [node.emit(op, inputs), *following[1]], following[0]
     node.become(op, inputs)
+
+
+@form("MatMul MatMulInteger")
+def _vectors_as_matrices(node: PendingNode) -> None:
+    """A vector on the left is a row, on the right a column, and the axis of 1 goes from the result (numpy.matmul)."""
+    ranks = [None if v.shape is None else len(v.shape) for v in (node.value(0), node.value(1))]
+    if None in ranks or 1 not in ranks:
+        return
+    units = []
+    for index, (rank, axis) in enumerate(zip(ranks, (0, 1), strict=True)):
+        if rank == 1:
+            node.set_input(index, node.emit("Unsqueeze", [node.value(index), node.ints([axis], "axes")]))
+            units.append(axis - 2)
+    product = node.emit(node.op, node.inputs, node.attrs)
+    node.become("Squeeze", [product, node.ints(units, "axes")])
 
 
 def _transposed(node: PendingNode, value: Value) -> Value:

@@ -10,17 +10,23 @@ Rules
    large negative c that exporters use (c <= -1e4), rows that are masked everywhere included.
 4. Every interior tensor has one use; the scores must not be an output.
 5. Transposes [B,S,H,D] -> [B,H,S,D] of the operands and back of the result join the kernel, which reads by strides.
-An ONNX Attention node of opset 23 and later takes the same way, with its own attributes.
+An ONNX Attention node of opset 23 and later takes the same way, with its own attributes and its cache: the kernel
+writes the present keys and values and reads them from there. Windows and lengths become part of the mask. Where nothing
+is seen its result is 0; that of primitive operators, a softmax over -inf alone, is NaN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from graph_opt.fusion.attention_masks import complete_mask
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.core import AttrValue
+from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
 
 _SPLIT_HEADS = [0, 2, 1, 3]
@@ -34,29 +40,39 @@ class FuseAttention:
     name: str = "fuse-attention"
     declined: dict[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def notes(self) -> list[Note]:
+        """The declined candidates, for the report."""
+        return [Note(node, self.name, reason) for node, reason in self.declined.items()]
+
     def apply(self, graph: Graph) -> bool:
         changed = False
         family = next((t for t in self.traits if t.name == "attention"), None)
         if family is None:
             return False
-        for node in list(graph.nodes):
-            if node.op == "Softmax":
-                changed |= self._match(graph, node)
-        for node in list(graph.nodes):
-            first = node.input(0)
-            if node.op == "Attention" and first is not None and first.dtype.name in family.dtypes:
+        for node in _of_family(graph, family):
+            reason = _why_not_native(graph, node)
+            if reason:
+                self.declined[node.name] = reason
+            else:
+                complete_mask(graph, node)
                 _outline(graph, node)
                 changed = True
+        for node in list(graph.nodes):
+            if node.op == "Softmax":
+                changed |= self._match(graph, node, family)
         return changed
 
-    def _match(self, graph: Graph, softmax: Node) -> bool:
+    def _match(self, graph: Graph, softmax: Node, family: FamilyTraits) -> bool:
         found = _SdpaMatch(graph, softmax)
         reason = found.find()
         if reason:
             if reason != "no product on both sides":
                 self.declined[softmax.name] = reason
             return False
-        found.rewrite()
+        node = found.rewrite()
+        if node.inputs[0] is not None and node.inputs[0].dtype.name in family.dtypes:
+            _outline(graph, node, {"softmax_of_nothing": "nan"})
         return True
 
 
@@ -185,7 +201,8 @@ class _SdpaMatch:
         self.interior.append(value)
         return kept
 
-    def rewrite(self) -> None:
+    def rewrite(self) -> Node:
+        """Puts an Attention node in the place of the candidate."""
         rewriter, at = Rewriter(self.graph), self.product
         guards = {"guards": at.attrs["guards"]} if "guards" in at.attrs else {}
         source = self.key_transpose.inputs[0]
@@ -211,9 +228,35 @@ class _SdpaMatch:
         rewriter.absorb([*self.interior, self.key_transpose.output], node.output)
         rewriter.replace(at.output, node.output)
         rewriter.erase_dead([at])
+        return node
 
 
-def _outline(graph: Graph, node: Node) -> None:
+def _of_family(graph: Graph, family: FamilyTraits) -> list[Node]:
+    """The Attention nodes whose dtype the kernel takes."""
+    nodes = [n for n in graph.nodes if n.op == "Attention"]
+    return [n for n in nodes if (first := n.input(0)) is not None and first.dtype.name in family.dtypes]
+
+
+def _why_not_native(graph: Graph, node: Node) -> str | None:
+    """What of an Attention node the kernel lacks."""
+    if any(_is_used(graph, v) for v in node.outputs[3:]):
+        return "its scores are a result"
+    if node.input(4) is not None and not all(_is_used(graph, v) for v in (node.outputs + [None, None])[1:3]):
+        return "it has past keys, but nothing uses the present ones"
+    for index, value in enumerate(node.inputs[:3]):
+        if value is None or value.shape is None:
+            return "the rank of an operand is not known"
+        static = value.shape[2:] if value.rank == 3 else (value.shape[1], value.shape[3])
+        if not all(isinstance(d, int) for d in static):
+            return f"the head size or number of {'QKV'[index]} is not static"
+    return None
+
+
+def _is_used(graph: Graph, value: Value | None) -> bool:
+    return value is not None and (bool(value.uses) or graph.is_output(value))
+
+
+def _outline(graph: Graph, node: Node, attrs: Mapping[str, AttrValue] | None = None) -> None:
     """Fuses an Attention node with the head transposes around it."""
     members = [node]
     for value in node.inputs[:3]:
@@ -221,10 +264,10 @@ def _outline(graph: Graph, node: Node) -> None:
         if value is not None and producer is not None and _is_head_transpose(producer) and len(value.uses) == 1:
             if not graph.is_output(value):
                 members.append(producer)
-    user = _single_user(graph, node.output) if len(node.outputs) == 1 else None
+    user = _single_user(graph, node.output)
     if user is not None and _is_head_transpose(user):
         members.append(user)
-    Rewriter(graph).fuse(members, "attention", name=node.name)
+    Rewriter(graph).fuse(members, "attention", attrs, name=node.name)
 
 
 def _is_head_transpose(node: Node) -> bool:

@@ -10,91 +10,67 @@ Rules
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from graph_opt.ir import Graph, Node
+from graph_opt.ir.patterns import Declined, Match, OpPattern, Pattern, any_value, attribute, constant, op, optional
 from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rules import Rule, RulePass
+
+_CONV = op("Conv|ConvTranspose", any_value("x"), constant("weight"), optional(constant("bias")), name="conv")
 
 
-@dataclass(frozen=True)
-class FuseConvBatchNorm:
-    """See the module."""
-
-    name: str = "fuse-conv-bn"
-
-    def apply(self, graph: Graph) -> bool:
-        changed = False
-        for node in list(graph.nodes):
-            if node.op != "BatchNormalization" or len(node.inputs) < 5 or node.attrs.get("training_mode"):
-                continue
-            scale_shift = _scale_and_shift(node)
-            if scale_shift is None or node.inputs[0] is None or node.inputs[0].shape is None:
-                continue
-            if not _fold_into_convolution(graph, node, *scale_shift):
-                _as_mul_add(graph, node, *scale_shift)
-            changed = True
-        if changed:
-            Rewriter(graph).erase_dead()
-        return changed
+def _normalised(of: Pattern) -> OpPattern:
+    parameters = (constant(name) for name in ("gamma", "beta", "mean", "variance"))
+    return op("BatchNormalization", of, *parameters, attrs={"training_mode": 0})
 
 
-def _scale_and_shift(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    data = [v.data if v is not None else None for v in node.inputs[1:5]]
-    if any(d is None for d in data):
-        return None
-    gamma, beta, mean, variance = (np.asarray(d, np.float64) for d in data)
-    epsilon = node.attrs.get("epsilon", 1e-5)
-    scale = gamma / np.sqrt(variance + float(epsilon))  # type: ignore[arg-type]
+def _scale_and_shift(match: Match) -> tuple[np.ndarray, np.ndarray]:
+    """The normalisation of a channel as x * scale + shift, in float64."""
+    gamma, beta, mean, variance = (
+        np.asarray(match[name].data, np.float64) for name in ("gamma", "beta", "mean", "variance")
+    )
+    scale = gamma / np.sqrt(variance + attribute(match.root, "epsilon"))  # type: ignore[operator]
     return scale, beta - mean * scale
 
 
-def _fold_into_convolution(graph: Graph, node: Node, scale: np.ndarray, shift: np.ndarray) -> bool:
-    source = node.inputs[0]
-    assert source is not None
-    conv = source.producer
-    if conv is None or conv.op not in ("Conv", "ConvTranspose") or len(source.uses) != 1 or graph.is_output(source):
-        return False
+def _fold(rewriter: Rewriter, match: Match) -> Declined | None:
+    conv, weight, bias = match.node("conv"), match["weight"], match.get("bias")
     transposed = conv.op == "ConvTranspose"
-    if transposed and conv.attrs.get("group", 1) != 1:
-        return False
-    weight, bias = conv.input(1), conv.input(2)
-    if weight is None or weight.data is None or (bias is not None and bias.data is None):
-        return False
-    if conv.attrs.get("guards") != node.attrs.get("guards"):
-        return False
-    channel_axis = 1 if transposed else 0
-    factor = scale.reshape([-1 if a == channel_axis else 1 for a in range(weight.data.ndim)])
-    old_bias = 0.0 if bias is None else np.asarray(bias.data, np.float64)
-    new_weight = (np.asarray(weight.data, np.float64) * factor).astype(weight.data.dtype)
-    new_bias = (old_bias * scale + shift).astype(weight.data.dtype)
-    rewriter = Rewriter(graph)
-    fused = rewriter.insert(
-        conv.op,
-        [
-            conv.inputs[0],
-            graph.add_constant(f"{weight.name}/bn", new_weight, weight.dtype),
-            graph.add_constant(f"{weight.name}/bn_bias", new_bias, weight.dtype),
-        ],
-        conv.attrs,
-        before=node,
-        outputs=[f"{node.output.name}/conv"],
-        name=conv.name,
+    if transposed and attribute(conv, "group") != 1:
+        return Declined(f"{conv} is grouped")
+    scale, shift = _scale_and_shift(match)
+    factor = scale.reshape([-1 if a == int(transposed) else 1 for a in range(weight.rank)])
+    shifted = shift if bias is None else np.asarray(bias.data, np.float64) * scale + shift
+    parameters = [
+        rewriter.constant(data.astype(weight.dtype.numpy), f"{weight.name}/{name}", weight.dtype)
+        for data, name in ((np.asarray(weight.data, np.float64) * factor, "bn"), (shifted, "bn_bias"))
+    ]
+    match.become(rewriter, conv.op, [match["x"], *parameters], conv.attrs, conv.name)
+    return None
+
+
+def _as_mul_add(rewriter: Rewriter, match: Match) -> Declined | None:
+    x, root = match["x"], match.root
+    if x.shape is None:
+        return Declined(f"the rank of %{x.name} is not known")
+    column = [-1] + [1] * (x.rank - 2)
+    scale, shift = (
+        rewriter.constant(data.reshape(column).astype(x.dtype.numpy), f"{root.output.name}/{name}", x.dtype)
+        for data, name in zip(_scale_and_shift(match), ("scale", "shift"), strict=True)
     )
-    rewriter.absorb([source], fused.output)
-    rewriter.replace(node.output, fused.output)
-    return True
+    scaled = match.insert(rewriter, "Mul", [x, scale], name=f"{root.name}/scale")
+    match.become(rewriter, "Add", [scaled, shift], name=f"{root.name}/shift")
+    return None
 
 
-def _as_mul_add(graph: Graph, node: Node, scale: np.ndarray, shift: np.ndarray) -> None:
-    value = node.inputs[0]
-    assert value is not None
-    shape = [-1] + [1] * (value.rank - 2)
-    rewriter = Rewriter(graph)
-    guards = {"guards": node.attrs["guards"]} if "guards" in node.attrs else {}
-    type_ = value.dtype.numpy
-    factor = rewriter.constant(scale.reshape(shape).astype(type_), f"{node.output.name}/scale")
-    offset = rewriter.constant(shift.reshape(shape).astype(type_), f"{node.output.name}/shift")
-    product = rewriter.insert("Mul", [value, factor], guards, before=node, name=f"{node.name}/scale")
-    total = rewriter.insert("Add", [product.output, offset], guards, before=node, name=f"{node.name}/shift")
-    rewriter.replace(node.output, total.output)
+@dataclass(frozen=True)
+class FuseConvBatchNorm(RulePass):
+    """See the module."""
+
+    name: ClassVar[str] = "fuse-conv-bn"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("conv-bn", _normalised(_CONV), _fold),
+        Rule("bn-mul-add", _normalised(any_value("x")), _as_mul_add),
+    )

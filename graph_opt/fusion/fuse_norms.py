@@ -1,151 +1,142 @@
-"""Recognises layer and RMS normalisation written in primitive operators.
+"""Recognises normalisations written in primitive operators.
 
-    d = x - mean(x);  y = d / sqrt(mean(d*d) + eps)  [* gamma] [+ beta]     -> LayerNormalization
-    y = x / sqrt(mean(x*x) + eps)  [* gamma]                                -> RMSNormalization
+    d = x - mean(x);  d / sqrt(mean(d*d) + eps)                           -> LayerNormalization
+    x * k + (beta - mean(x) * k),  k = gamma / sqrt(mean(d*d) + eps)      -> LayerNormalization
+    x / sqrt(mean(x*x) + eps)                                             -> RMSNormalization
+    x / sqrt(sum(x*x) [+ eps])                                            -> RMSNormalization, scale 1 / sqrt(n)
+    norm(x) * gamma, norm(x) + beta                                       -> scale and bias of the norm
 
 Rules
-1. The mean runs over trailing axes of static extent and keeps dims; squares may be x*x or x**2; the division may be a
-   product with a reciprocal.
-2. gamma and beta are constants of the shape of the normalised axes (leading ones allowed); without gamma, ones stand
-   in.
-3. Interior values have no other use.
+1. A quotient may be a product with a reciprocal, a square x*x or x**2, a root sqrt or x**0.5; factors stand in any
+   order. Casts around the square and the root go, since the kernel computes in f32 at least.
+2. Trailing axes are reduced, and stay or are put back by a reshape. A mean may be a sum over the number of elements,
+   a variance max(0, mean(x*x) - mean(x)**2). An L2 norm is over a static number of elements.
+3. gamma and beta are constants of the shape of the normalised axes (leading ones allowed) or of one element; others
+   stay behind as the kernel's epilogue.
+4. Interior values have no other use.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
-from graph_opt.fusion.scalar_terms import only_used_by, plus_number, square_of
-from graph_opt.ir import Graph, Node, Value
+from graph_opt.fusion.reductions import divides, kept, mean_of, reduced, reduced_axes, restores
+from graph_opt.ir.patterns import Declined, Match, Pattern, any_value, attribute, constant, maybe, one_of, op, scalar
+from graph_opt.ir.products import product
 from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rules import Rule, RulePass
+from tensor_types.dims import product as dim_product
+
+_EPSILON = scalar(name="epsilon")
+
+
+def _root(of: Pattern) -> Pattern:
+    return maybe("Cast", one_of(op("Sqrt", of), op("Pow", of, scalar(0.5))))
+
+
+def _deviation(variance: Pattern) -> Pattern:
+    return _root(op("Add", variance, _EPSILON))
+
+
+def _variance(of: Pattern) -> Pattern:
+    return kept(mean_of(product(maybe("Cast", of), maybe("Cast", of)), "reduction"))
+
+
+def _of_moments(keepdims: int) -> Pattern:
+    """max(0, mean(x*x) - mean(x) * mean(x))."""
+    mean = mean_of(_X, "mean")(keepdims)
+    difference = op("Sub", mean_of(product(_X, _X), "reduction")(keepdims), product(mean, mean))
+    return maybe("Max", difference, scalar(0.0))
+
+
+_X, _GAMMA, _BETA = any_value("x"), constant("gamma"), constant("beta")
+_MEAN = kept(mean_of(_X, "mean"))
+_CENTRED = op("Sub", _X, _MEAN)
+_SPREAD = _deviation(one_of(_variance(_CENTRED), kept(_of_moments)))
+_RMS = _deviation(_variance(_X))
+_REASSOCIATED = op(
+    "Add",
+    product(_X, _GAMMA, over=[_SPREAD]),
+    op("Sub", _BETA, product(_MEAN, _GAMMA, over=[_SPREAD])),
+)
+_SQUARES = one_of(
+    kept(reduced("ReduceSum", product(_X, _X), "reduction")), kept(reduced("ReduceSumSquare", _X, "reduction"))
+)
+_LENGTH = one_of(kept(reduced("ReduceL2", _X, "reduction")), _root(_SQUARES), _deviation(_SQUARES))
+
+
+def _norm(operators: str, scale: Pattern) -> Pattern:
+    return op(operators, _X, scale, name="norm")
+
+
+def _normalise(operator: str, rewriter: Rewriter, match: Match, *, mean: bool = True) -> Declined | None:
+    """A norm over the axes of the match's reduction; `mean=False`: the squares are summed."""
+    x, reduction, epsilon = match["x"], match.node("reduction"), match.get("epsilon")
+    axes = reduced_axes(reduction)
+    if x.shape is None or not axes or axes != tuple(range(axes[0], x.rank)):
+        return Declined(f"{reduction} is not over trailing axes")
+    if "mean" in match.bindings and reduced_axes(match.node("mean")) != axes:
+        return Declined("mean and variance are over different axes")
+    if not restores(match, axes):
+        return Declined("the reduced axes do not come back where they were")
+    if not divides(match, axes):
+        return Declined("a sum is not divided by the number of its elements")
+    count = 1 if mean else dim_product(x.shape[axes[0] :])
+    if not isinstance(count, int) or count == 0:
+        return Declined("the number of elements is known at run time only")
+    number = 0.0 if epsilon is None or epsilon.data is None else float(epsilon.data.reshape(()))
+    return _become(rewriter, match, operator, axes[0] - x.rank, number / count, count**-0.5)
+
+
+def _extend(rewriter: Rewriter, match: Match) -> Declined | None:
+    """The norm takes gamma or beta in."""
+    norm = match.node("norm")
+    axis, epsilon = (attribute(norm, name) for name in ("axis", "epsilon"))
+    return _become(rewriter, match, norm.op, int(axis) % match["x"].rank - match["x"].rank, float(epsilon))  # type: ignore[arg-type]
+
+
+def _become(
+    rewriter: Rewriter, match: Match, operator: str, axis: int, epsilon: float, scale: float = 1.0
+) -> Declined | None:
+    """One norm with the captured gamma and beta, or with this scale."""
+    x, result = match["x"], match.root.output
+    if x.shape is None or (x.dtype, x.shape) != (result.dtype, result.shape):
+        return Declined("the result has another dtype or shape than its input")
+    parameters: list[np.ndarray] = []
+    for name, value in (("gamma", match.get("gamma")), ("beta", match.get("beta"))):
+        if value is None or value.data is None:
+            parameters += [np.asarray(scale)] if name == "gamma" else []
+            continue
+        own = () if value.data.size == 1 else value.data.shape[axis:]
+        if value.data.size != 1 and (own != x.shape[axis:] or value.data.size != np.prod(own)):
+            return Declined(f"%{value.name} is not one number per normalised element")
+        parameters.append(value.data.reshape(own))
+    inputs = [rewriter.constant(p.astype(x.dtype.numpy), f"{match.root.name}/parameter") for p in parameters]
+    match.become(rewriter, operator, [x, *inputs], {"axis": axis, "epsilon": epsilon})
+    return None
+
+
+_layer = partial(_normalise, "LayerNormalization")
+_rms = partial(_normalise, "RMSNormalization")
 
 
 @dataclass(frozen=True)
-class FuseNorms:
+class FuseNorms(RulePass):
     """See the module."""
 
-    name: str = "fuse-norms"
-
-    def apply(self, graph: Graph) -> bool:
-        changed = False
-        for node in list(graph.nodes):
-            if node.op in ("Div", "Mul") and graph.values.get(node.output.name) is node.output:
-                changed |= _match(graph, node)
-        return changed
-
-
-def _match(graph: Graph, root: Node) -> bool:
-    for numerator, denominator in _fractions(root):
-        sqrt, extra = denominator
-        if sqrt is None or sqrt.op != "Sqrt" or sqrt.inputs[0] is None:
-            continue
-        shifted = plus_number(sqrt.inputs[0])
-        mean = shifted[0].producer if shifted else None
-        axes = _mean_axes(mean)
-        if shifted is None or mean is None or axes is None or mean.inputs[0] is None:
-            continue
-        square = square_of(mean.inputs[0])
-        if square is None or square[0] is not numerator:
-            continue
-        members = [root, *extra, sqrt, shifted[2], mean, square[1]]
-        centred = _centred(numerator, axes)
-        if centred is not None:
-            return _rewrite(graph, root, centred[0], axes, shifted[1], [*members, *centred[1]], layer=True)
-        return _rewrite(graph, root, numerator, axes, shifted[1], members, layer=False)
-    return False
-
-
-def _fractions(root: Node) -> list[tuple[Value, tuple[Node | None, list[Node]]]]:
-    """(numerator, (sqrt node, nodes on the way)) for a/sqrt and a * reciprocal(sqrt) in either order."""
-    left, right = root.inputs[0], root.inputs[1]
-    assert left is not None and right is not None
-    if root.op == "Div":
-        return [(left, (right.producer, []))]
-    found: list[tuple[Value, tuple[Node | None, list[Node]]]] = []
-    for value, inverse in ((left, right), (right, left)):
-        node = inverse.producer
-        if node is not None and node.op == "Reciprocal" and node.inputs[0] is not None:
-            found.append((value, (node.inputs[0].producer, [node])))
-    return found
-
-
-def _mean_axes(node: Node | None) -> tuple[int, ...] | None:
-    """The trailing axes over which the node takes a mean, keeping dims."""
-    if node is None or node.op != "ReduceMean" or not node.attrs.get("keepdims", 1):
-        return None
-    source, axes = node.input(0), node.input(1)
-    if source is None or source.shape is None or axes is None or axes.data is None:
-        return None
-    rank = source.rank
-    found = tuple(sorted(int(a) % rank for a in axes.data.reshape(-1)))
-    trailing = found == tuple(range(rank - len(found), rank)) and bool(found)
-    return found if trailing and all(isinstance(source.shape[a], int) for a in found) else None
-
-
-def _centred(value: Value, axes: tuple[int, ...]) -> tuple[Value, list[Node]] | None:
-    """(x, nodes) when value == x - mean(x) over the axes."""
-    node = value.producer
-    if node is None or node.op != "Sub" or node.inputs[1] is None:
-        return None
-    mean = node.inputs[1].producer
-    if mean is None or _mean_axes(mean) != axes or mean.inputs[0] is not node.inputs[0] or node.inputs[0] is None:
-        return None
-    return node.inputs[0], [node, mean]
-
-
-def _parameter(value: Value | None, extents: tuple[int, ...]) -> np.ndarray | None:
-    """A constant that holds one number per normalised element."""
-    if value is None or value.data is None:
-        return None
-    shape = value.data.shape
-    lead, own = shape[: max(0, len(shape) - len(extents))], shape[max(0, len(shape) - len(extents)) :]
-    if any(d != 1 for d in lead) or (own != extents and value.data.size != 1):
-        return None
-    return np.ascontiguousarray(np.broadcast_to(value.data.reshape(own if own == extents else ()), extents))
-
-
-def _following(graph: Graph, value: Value, op: str, extents: tuple[int, ...]) -> tuple[Node, np.ndarray] | None:
-    """The only user, if it combines the value with a parameter by `op`."""
-    if len(value.uses) != 1 or graph.is_output(value) or value.uses[0][0].op != op:
-        return None
-    node, index = value.uses[0]
-    data = _parameter(node.inputs[1 - index], extents)
-    return None if data is None else (node, data)
-
-
-def _rewrite(
-    graph: Graph, root: Node, x: Value, axes: tuple[int, ...], epsilon: float, members: list[Node], *, layer: bool
-) -> bool:
-    inside = set(members)
-    interior = [v for n in members for v in n.outputs if v is not root.output]
-    if x.shape is None or not all(only_used_by(graph, v, inside) for v in interior):
-        return False
-    extents = tuple(d for a in axes if isinstance(d := x.shape[a], int))
-    last, gamma, beta = root, None, None
-    scaled = _following(graph, root.output, "Mul", extents)
-    if scaled:
-        interior.append(last.output)
-        last, gamma = scaled
-        offset = _following(graph, last.output, "Add", extents) if layer else None
-        if offset:
-            interior.append(last.output)
-            last, beta = offset
-    rewriter = Rewriter(graph)
-    type_ = x.dtype.numpy
-    operands = [
-        x,
-        rewriter.constant((np.ones(extents) if gamma is None else gamma).astype(type_), f"{root.name}/gamma"),
-    ]
-    if beta is not None:
-        operands.append(rewriter.constant(beta.astype(type_), f"{root.name}/beta"))
-    attrs = {"axis": axes[0] - x.rank, "epsilon": epsilon}
-    if "guards" in root.attrs:
-        attrs["guards"] = root.attrs["guards"]  # type: ignore[assignment]
-    op = "LayerNormalization" if layer else "RMSNormalization"
-    norm = rewriter.insert(op, operands, attrs, before=last, name=root.name)
-    rewriter.absorb(interior, norm.output)
-    rewriter.replace(last.output, norm.output)
-    rewriter.erase_dead([last])
-    return True
+    name: ClassVar[str] = "fuse-norms"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("layer-norm", product(_CENTRED, over=[_SPREAD]), _layer),
+        Rule("layer-norm", product(_CENTRED, _GAMMA, over=[_SPREAD]), _layer),
+        Rule("layer-norm", _REASSOCIATED, _layer),
+        Rule("rms-norm", product(_X, over=[_RMS]), _rms),
+        Rule("rms-norm", product(_X, _GAMMA, over=[_RMS]), _rms),
+        Rule("l2-norm", product(_X, over=[_LENGTH]), partial(_rms, mean=False)),
+        Rule("norm-scale", op("Mul", _norm("LayerNormalization|RMSNormalization", scalar(1.0)), _GAMMA), _extend),
+        Rule("norm-bias", op("Add", _norm("LayerNormalization", _GAMMA), _BETA), _extend),
+    )
+    near: ClassVar[int] = 4

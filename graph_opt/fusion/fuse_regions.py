@@ -5,8 +5,8 @@
 2. Element-wise nodes that are left form regions: a node joins the region of a producer of the same shape.
 3. A region whose results only one anchor of a reading family uses, at the shape of the anchor's input, joins it
    (`prologue`).
-No join may close a cycle among groups. Nodes under different guards stay apart. The report's reasons for the
-boundaries that stand are collected in `FuseRegions.boundaries`.
+No join may close a cycle among groups. Nodes under different guards stay apart. `FuseRegions.notes` says of every
+boundary between two kernels why it stands.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
 
 _ALIASES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
@@ -44,14 +45,15 @@ class FuseRegions:
 
     traits: tuple[FamilyTraits, ...]
     name: str = "fuse-regions"
-    boundaries: dict[str, str] = field(default_factory=dict, compare=False)
+    notes: list[Note] = field(default_factory=list, compare=False)
 
     def apply(self, graph: Graph) -> bool:
-        state = _Fusion(graph, self.traits, self.boundaries)
+        state = _Fusion(graph, self.traits)
         state.open_anchors()
         state.form_regions()
         state.absorb_prologues()
         groups = state.groups()
+        self.notes.extend(Note(node, self.name, reason) for node, reason in state.boundaries())
         rewriter = Rewriter(graph)
         for group in groups:
             rewriter.fuse(group.nodes, group.family)
@@ -59,9 +61,8 @@ class FuseRegions:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, traits: Sequence[FamilyTraits], boundaries: dict[str, str]) -> None:
+    def __init__(self, graph: Graph, traits: Sequence[FamilyTraits]) -> None:
         self.graph = graph
-        self.boundaries = boundaries
         self.by_anchor: Mapping[str, FamilyTraits] = {a: t for t in traits for a in t.anchors}
         self.by_name = {t.name: t for t in traits}
         self.group_of: dict[int, _Group] = {}
@@ -107,20 +108,24 @@ class _Fusion:
         for user in sorted(users.values(), key=lambda n: self.order.get(id(n), -1)):
             if id(user) in self.group_of or id(user) not in self.order:
                 continue
-            reason = self._why_not_epilogue(group, user, family, shape)
-            if reason is None:
+            if self._why_not_epilogue(group, user, family, shape) is None:
                 return user
-            self.boundaries[group.nodes[0].name] = f"{user.op} {user.name}: {reason}"
         return None
 
     def _why_not_epilogue(self, group: _Group, user: Node, family: FamilyTraits, shape: object) -> str | None:
         if user.op not in family.epilogue:
             return f"not an epilogue of {family.name}"
-        if len(user.outputs) != 1 or user.output.shape != shape:
+        if len(user.outputs) != 1:
+            return "it has several results"
+        return self._why_apart(group, group.nodes[0], user, shape)
+
+    def _why_apart(self, group: _Group, member: Node, user: Node, shape: object) -> str | None:
+        """What keeps an element-wise node out of a group whose results have this shape; `member` is of the group."""
+        if user.output.shape != shape:
             return "its result has another shape"
-        if user.output.format != group.nodes[0].output.format:
+        if user.output.format != member.output.format:
             return "its result has another format"
-        if user.attrs.get("guards") != group.nodes[0].attrs.get("guards"):
+        if user.attrs.get("guards") != member.attrs.get("guards"):
             return "it runs under another condition"
         if self._closes_cycle(group, user):
             return "another operand depends on this kernel"
@@ -179,10 +184,7 @@ class _Fusion:
             group = self.group_of.get(id(producer)) if producer is not None else None
             if producer is None or group is None or group.family != "region" or group.anchor is not None:
                 continue
-            same_place = producer.output.format == node.output.format
-            same_guard = producer.attrs.get("guards") == node.attrs.get("guards")
-            same_shape = group.nodes[-1].output.shape == node.output.shape
-            if same_place and same_guard and same_shape and not self._closes_cycle(group, node):
+            if self._why_apart(group, producer, node, group.nodes[-1].output.shape) is None:
                 return group
         return None
 
@@ -194,25 +196,61 @@ class _Fusion:
             source = group.anchor.input(0)
             producer = source.producer if source is not None else None
             region = self.group_of.get(id(producer)) if producer is not None else None
-            if source is None or region is None or region is group or region.family != "region":
+            if region is None or region is group or region.family != "region":
                 continue
-            inside = {id(n) for n in (*group.nodes, *region.nodes)}
-            only_here = all(
-                not self.graph.is_output(v) and all(id(u) in inside for u, _ in v.uses)
-                for n in region.nodes
-                for v in n.outputs
-            )
-            fits = all(n.op in family.prologue and n.output.shape == source.shape for n in region.nodes)
-            same_guard = region.nodes[0].attrs.get("guards") == group.anchor.attrs.get("guards")
-            if only_here and fits and same_guard and not self._region_enters_epilogue(group, region):
+            if self._why_not_prologue(group, region, family) is None:
                 for node in region.nodes:
                     self.group_of[id(node)] = group
                 group.nodes[:0] = region.nodes
+
+    def _why_not_prologue(self, group: _Group, region: _Group, family: FamilyTraits) -> str | None:
+        anchor = group.anchor
+        source = anchor.input(0) if anchor is not None else None
+        if anchor is None or source is None or not any(v is source for n in region.nodes for v in n.outputs):
+            return "it is not the first operand"
+        if any(n.op not in family.prologue for n in region.nodes):
+            return f"{family.name} takes no such prologue"
+        if any(n.output.shape != source.shape for n in region.nodes):
+            return "a result before it has another shape"
+        inside = {id(n) for n in (*group.nodes, *region.nodes)}
+        for value in region.outside_values(self.graph):
+            if self.graph.is_output(value) or any(id(user) not in inside for user, _ in value.uses):
+                return "what comes before it has other uses"
+        if region.nodes[0].attrs.get("guards") != anchor.attrs.get("guards"):
+            return "it runs under another condition"
+        if self._region_enters_epilogue(group, region):
+            return "an operand of its epilogue comes from there too"
+        return None
 
     def _region_enters_epilogue(self, group: _Group, region: _Group) -> bool:
         """An epilogue operand made by the region would need the region twice."""
         made = {id(v) for n in region.nodes for v in n.outputs}
         return any(id(v) in made for n in group.nodes if n is not group.anchor for v in n.inputs if v is not None)
+
+    def boundaries(self) -> list[tuple[str, str]]:
+        """(node that ends a kernel, why the kernel that reads it is another one), one row per pair of kernels."""
+        rows: dict[tuple[int, int], tuple[str, str]] = {}
+        for group in self.groups():
+            for value in group.outside_values(self.graph):
+                for user, _ in value.uses:
+                    other = self.group_of.get(id(user))
+                    if other is not None and other is not group and (id(group), id(other)) not in rows:
+                        reason = self._why_boundary(group, user, other)
+                        rows[id(group), id(other)] = (group.nodes[-1].name, f"before {user.op}: {reason}")
+        return list(rows.values())
+
+    def _why_boundary(self, group: _Group, user: Node, other: _Group) -> str:
+        if other.anchor is not None:
+            if group.anchor is not None:
+                return "a kernel has one anchor"
+            if user is not other.anchor:
+                return f"it follows the {other.anchor.op} in its kernel"
+            return self._why_not_prologue(other, group, self.by_name[other.family]) or "it opens a kernel"
+        if group.anchor is None:
+            reason = self._why_apart(group, group.nodes[-1], user, group.nodes[-1].output.shape)
+            return reason or "it joined the kernel of another operand"
+        reason = self._why_not_epilogue(group, user, self.by_name[group.family], group.anchor.output.shape)
+        return reason or "this kernel would have two results"
 
 
 def _dtype_of(node: Node) -> str:

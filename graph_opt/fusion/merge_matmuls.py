@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.patterns import guards_of
 from graph_opt.ir.rewriter import Rewriter
 
 
@@ -84,7 +85,7 @@ def _merge(graph: Graph, x: Value, group: Sequence[_Sibling]) -> None:
     """Replaces the siblings; the new nodes stand where the first of them stood."""
     rewriter = Rewriter(graph)
     at = min((s.product for s in group), key=graph.nodes.index)
-    guards = {"guards": at.attrs["guards"]} if "guards" in at.attrs else {}
+    guards = guards_of(at)
     ones = (1,) * (x.rank - 2)
     weight = np.stack([s.weight for s in group]).reshape(len(group), *ones, *group[0].weight.shape)
     stacked = rewriter.constant(weight, f"{at.name}/merged")

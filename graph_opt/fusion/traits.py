@@ -21,3 +21,5 @@ class FamilyTraits:
     dtypes: frozenset[str]
     prefers: str = "plain"
     """The format in which the family is fastest, where it takes several."""
+    retypes: bool = True
+    """Whether a precision mode may change the dtype that an anchor computes in."""

@@ -6,12 +6,15 @@ class FuseConvBn:
     def apply(self, graph: Graph) -> bool: ...
 
 run_passes(graph, [FoldConstants(), FuseConvBn()], verify=True)
+
+A pass that leaves things undone may say why: it then has `notes`, and `notes_of(passes)` gathers them for the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from graph_opt.ir.core import Graph
 from graph_opt.ir.verifier import InvalidGraph
@@ -27,6 +30,28 @@ class Pass(Protocol):
     def apply(self, graph: Graph) -> bool:
         """Changes the graph in place; whether it changed."""
         ...
+
+
+@dataclass(frozen=True)
+class Note:
+    """Why something stands as it does: the node, the pass or rule that left it so, and its reason."""
+
+    node: str
+    step: str
+    reason: str
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A pass that explains what it left undone."""
+
+    @property
+    def notes(self) -> Sequence[Note]: ...
+
+
+def notes_of(passes: Iterable[Pass]) -> list[Note]:
+    """All notes in the order of the passes."""
+    return [note for step in passes if isinstance(step, Reporting) for note in step.notes]
 
 
 Observer = Callable[[Pass, Graph, bool], None]

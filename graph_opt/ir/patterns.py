@@ -13,14 +13,14 @@
     def fold(rewriter: Rewriter, match: Match) -> Declined | None:
         conv, w = match.node("conv"), match["w"]
         ...
-        new = rewriter.insert("Conv", [match["x"], rewriter.constant(...), bias], conv.attrs, before=match.root)
-        rewriter.replace(match.root.output, new.output, "same")
+        match.become(rewriter, "Conv", [match["x"], rewriter.constant(...), bias], conv.attrs)
 
-    changed = apply_rules(graph, [Rule("conv-bn", conv_bn, fold)], declined)
+    changed = apply_rules(graph, [Rule("conv-bn", conv_bn, fold)], notes)      # graph_opt/ir/rules.py
 
 Pieces: `any_value(name, where)`, `constant(name, where)`, `scalar(number, name)`, `optional(p)` for an input that may
-be absent, `op(...)`, `maybe(op_name, p)` for a node that may be skipped, `one_of(p, q)`, `absent()`. A capture that
-occurs twice must be the same value; `op` of several alternatives is `op("Add|Sub", ...)`, `op("*", ...)` any operator.
+be absent, `op(...)`, `maybe(op_name, p)` for a node that may be skipped, `one_of(p, q)`, `absent()`, and `product(...)`
+of graph_opt/ir/products.py for factors in any order. A capture that occurs twice must be the same value; `op` of
+several alternatives is `op("Add|Sub", ...)`, `op("*", ...)` any operator.
 
 Rules. Nodes below the root must have no use outside the match, unless `shared=True` (the rewrite then leaves them
 alone). Inputs of commutative operators match in any order. Fewer input patterns than inputs match only if the others
@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import TypeAlias
 
 import numpy as np
 
@@ -73,33 +72,60 @@ class Match:
         assert isinstance(node, Node), f"{name} captures no node"
         return node
 
+    def insert(
+        self,
+        rewriter: Rewriter,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, AttrValue] | None = None,
+        name: str = "",
+    ) -> Value:
+        """The result of a new node before the root, under the root's guards and by default named after the root."""
+        attrs = {**(attrs or {}), **guards_of(self.root)}
+        name = name or rewriter.graph.fresh_name(f"{self.root.name}/{op}")
+        return rewriter.insert(op, inputs, attrs, before=self.root, name=name).output
+
+    def become(
+        self,
+        rewriter: Rewriter,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, AttrValue] | None = None,
+        name: str = "",
+    ) -> None:
+        """Puts a new node in the place of the root, by default of its name; what the match held is interior to it."""
+        new = self.insert(rewriter, op, inputs, attrs, name or self.root.name)
+        below = [v for n in self.nodes if n is not self.root for v in n.outputs]
+        rewriter.absorb([v for v in below if _outside(v, self.nodes, rewriter.graph) is None], new)
+        rewriter.replace(self.root.output, new)
+
 
 @dataclass(frozen=True)
-class _State:
+class State:
     """What has matched so far."""
 
     bindings: Mapping[str, Value | Node | None] = field(default_factory=dict)
     nodes: tuple[tuple[Node, bool], ...] = ()
     """Matched nodes, each with whether it may be shared."""
 
-    def bind(self, name: str, item: Value | Node | None) -> _State | None:
+    def bind(self, name: str, item: Value | Node | None) -> State | None:
         if not name:
             return self
         if name in self.bindings:
             return self if self.bindings[name] is item else None
-        return _State({**self.bindings, name: item}, self.nodes)
+        return State({**self.bindings, name: item}, self.nodes)
 
-    def with_node(self, node: Node, shared: bool) -> _State:
-        return self if any(n is node for n, _ in self.nodes) else _State(self.bindings, (*self.nodes, (node, shared)))
+    def with_node(self, node: Node, shared: bool) -> State:
+        return self if any(n is node for n, _ in self.nodes) else State(self.bindings, (*self.nodes, (node, shared)))
 
 
-class _Trace:
+class Trace:
     """The reason of the attempt that came furthest."""
 
     def __init__(self) -> None:
         self.best = Declined("nothing matched", -1)
 
-    def fail(self, reason: str, state: _State) -> None:
+    def fail(self, reason: str, state: State) -> None:
         if len(state.nodes) > self.best.depth:
             self.best = Declined(reason, len(state.nodes))
 
@@ -107,7 +133,17 @@ class _Trace:
 class Pattern:
     """Base of all pattern pieces; `states` yields each way in which a value matches."""
 
-    def states(self, value: Value | None, state: _State, trace: _Trace) -> Iterator[_State]:
+    def states(self, value: Value | None, state: State, trace: Trace) -> Iterator[State]:
+        raise NotImplementedError
+
+
+class NodePattern(Pattern):
+    """A pattern that can be the root of a match: `names` are the operators at which it may begin."""
+
+    names: frozenset[str]
+
+    def node_states(self, node: Node, state: State, trace: Trace) -> Iterator[State]:
+        """Each way in which a node matches."""
         raise NotImplementedError
 
 
@@ -118,7 +154,7 @@ class _Any(Pattern):
     only_constant: bool
     what: str
 
-    def states(self, value: Value | None, state: _State, trace: _Trace) -> Iterator[_State]:
+    def states(self, value: Value | None, state: State, trace: Trace) -> Iterator[State]:
         if value is None:
             return trace.fail(f"{self.what} is absent", state)
         if self.only_constant and not value.is_constant:
@@ -135,7 +171,7 @@ class _Any(Pattern):
 class _Optional(Pattern):
     inner: Pattern
 
-    def states(self, value: Value | None, state: _State, trace: _Trace) -> Iterator[_State]:
+    def states(self, value: Value | None, state: State, trace: Trace) -> Iterator[State]:
         if value is None:
             yield state
         else:
@@ -144,7 +180,7 @@ class _Optional(Pattern):
 
 @dataclass(frozen=True)
 class _Absent(Pattern):
-    def states(self, value: Value | None, state: _State, trace: _Trace) -> Iterator[_State]:
+    def states(self, value: Value | None, state: State, trace: Trace) -> Iterator[State]:
         if value is not None:
             return trace.fail(f"%{value.name} is present", state)
         yield state
@@ -154,13 +190,13 @@ class _Absent(Pattern):
 class _OneOf(Pattern):
     choices: tuple[Pattern, ...]
 
-    def states(self, value: Value | None, state: _State, trace: _Trace) -> Iterator[_State]:
+    def states(self, value: Value | None, state: State, trace: Trace) -> Iterator[State]:
         for choice in self.choices:
             yield from choice.states(value, state, trace)
 
 
 @dataclass(frozen=True)
-class OpPattern(Pattern):
+class OpPattern(NodePattern):
     """An operator; see `op`."""
 
     names: frozenset[str]
@@ -172,7 +208,7 @@ class OpPattern(Pattern):
     shared: bool
     more: bool
 
-    def states(self, value: Value | None, state: _State, trace: _Trace) -> Iterator[_State]:
+    def states(self, value: Value | None, state: State, trace: Trace) -> Iterator[State]:
         wanted = "|".join(sorted(self.names))
         node = None if value is None else value.producer
         if value is None or node is None:
@@ -183,7 +219,7 @@ class OpPattern(Pattern):
             return trace.fail(f"%{value.name} is not output {self.output} of {node}", state)
         yield from self.node_states(node, state, trace)
 
-    def node_states(self, node: Node, state: _State, trace: _Trace) -> Iterator[_State]:
+    def node_states(self, node: Node, state: State, trace: Trace) -> Iterator[State]:
         if node.op not in self.names and "*" not in self.names:
             return trace.fail(f"{node} is not {'|'.join(sorted(self.names))}", state)
         for key, wanted in self.attrs.items():
@@ -207,7 +243,7 @@ class OpPattern(Pattern):
             yield from _all(tuple(zip(self.inputs, order, strict=True)), bound, trace)
 
 
-def _all(pairs: tuple[tuple[Pattern, Value | None], ...], state: _State, trace: _Trace) -> Iterator[_State]:
+def _all(pairs: tuple[tuple[Pattern, Value | None], ...], state: State, trace: Trace) -> Iterator[State]:
     if not pairs:
         yield state
         return
@@ -228,6 +264,11 @@ def attribute(node: Node, name: str) -> AttrValue:
     if name in node.attrs or declared is None or name not in declared.attrs:
         return node.attrs.get(name)
     return declared.attrs[name].default
+
+
+def guards_of(node: Node) -> dict[str, AttrValue]:
+    """The conditions of flattened branches under which a node runs, as attributes for what takes its place."""
+    return {name: value for name, value in node.attrs.items() if name == "guards"}
 
 
 # --- pieces
@@ -296,81 +337,27 @@ def maybe(names: str, inner: Pattern, *others: Pattern, name: str = "", shared: 
 # --- matching
 
 
-def match(pattern: OpPattern, node: Node, graph: Graph) -> Match | Declined:
+def match(pattern: NodePattern, node: Node, graph: Graph) -> Match | Declined:
     """Matches the pattern with `node` as its root."""
-    trace = _Trace()
-    for state in pattern.node_states(node, _State(), trace):
+    trace = Trace()
+    for state in pattern.node_states(node, State(), trace):
         nodes = tuple(n for n, _ in state.nodes)
         leak = _leak(state, node, graph)
         if leak is None:
             return Match(node, nodes, state.bindings)
-        trace.fail(leak, _State({}, (*state.nodes, (node, True))))
+        trace.fail(leak, State({}, (*state.nodes, (node, True))))
     return trace.best
 
 
-def _leak(state: _State, root: Node, graph: Graph) -> str | None:
-    members = {n for n, _ in state.nodes}
-    for node, shared in state.nodes:
-        if node is root or shared:
-            continue
-        for value in node.outputs:
-            if graph.is_output(value):
-                return f"%{value.name} is a graph output"
-            outside = next((u for u, _ in value.uses if u not in members), None)
-            if outside is not None:
-                return f"%{value.name} is also used by {outside}"
-    return None
+def _leak(state: State, root: Node, graph: Graph) -> str | None:
+    members = [n for n, _ in state.nodes]
+    made = [v for node, shared in state.nodes if node is not root and not shared for v in node.outputs]
+    return next((leak for v in made if (leak := _outside(v, members, graph)) is not None), None)
 
 
-Rewrite: TypeAlias = "Callable[[Rewriter, Match], Declined | None]"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A pattern and what replaces it."""
-
-    name: str
-    pattern: OpPattern
-    rewrite: Rewrite
-
-
-@dataclass(frozen=True)
-class Decline:
-    """A near miss for the report: the rule, the node at its root, and the reason."""
-
-    rule: str
-    node: str
-    reason: str
-
-
-def apply_rules(graph: Graph, rules: Sequence[Rule], declined: list[Decline] | None = None, *, near: int = 2) -> bool:
-    """Applies the rules, earlier ones first at each node, until none matches; whether the graph changed.
-
-    Attempts that matched at least `near` nodes before failing, and rewrites that declined, are added to `declined`.
-    """
-    rewriter = Rewriter(graph)
-    misses: dict[tuple[str, str], Decline] = {}
-    by_op: dict[str, list[Rule]] = {}
-    for rule in rules:
-        for name in rule.pattern.names:
-            by_op.setdefault(name, []).append(rule)
-    changed, again = False, True
-    while again:
-        again = False
-        misses.clear()  # only what still misses at the end counts
-        for node in list(graph.nodes):
-            for rule in (*by_op.get(node.op, ()), *by_op.get("*", ())):
-                if graph.values.get(node.output.name) is not node.output or node.output.producer is not node:
-                    break  # an earlier rewrite removed it
-                found = match(rule.pattern, node, graph)
-                outcome = found if isinstance(found, Declined) else rule.rewrite(rewriter, found)
-                if isinstance(outcome, Declined):
-                    if isinstance(found, Match) or outcome.depth >= near:
-                        misses[rule.name, node.name] = Decline(rule.name, node.name, outcome.reason)
-                    continue
-                assert isinstance(found, Match)
-                rewriter.erase_dead(found.nodes)
-                again = changed = True
-    if declined is not None:
-        declined.extend(misses.values())
-    return changed
+def _outside(value: Value, members: Sequence[Node], graph: Graph) -> str | None:
+    """What reads the value outside of a set of nodes."""
+    if graph.is_output(value):
+        return f"%{value.name} is a graph output"
+    user = next((u for u, _ in value.uses if u not in members), None)
+    return None if user is None else f"%{value.name} is also used by {user}"

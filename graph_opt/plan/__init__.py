@@ -1,11 +1,12 @@
-"""Planning: neutral kernel records in, a task graph with order, dependencies, guards and arena offsets out.
+"""Planning: neutral kernel records in, task graphs with order, dependencies, guards and arena offsets out.
 
 Knows no kernel code and no tile program: a record carries a program as opaque text.
 """
 
-from graph_opt.plan.plan_json import plan_to_json
+from graph_opt.plan.plan_json import model_to_json
 from graph_opt.plan.planner import plan
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record, TaskOperand
+from graph_opt.plan.segments import ModelPlan, Segment, plan_model
 from graph_opt.plan.task_graph import Demand, Plan, PlanInput, Scheduled, ValueInfo
 
 __all__ = [
@@ -13,12 +14,15 @@ __all__ = [
     "Demand",
     "HostRecord",
     "KernelRecord",
+    "ModelPlan",
     "Plan",
     "PlanInput",
     "Record",
     "Scheduled",
+    "Segment",
     "TaskOperand",
     "ValueInfo",
+    "model_to_json",
     "plan",
-    "plan_to_json",
+    "plan_model",
 ]

@@ -1,10 +1,14 @@
-"""The plan as plain JSON values, as the runtime reads it.
+"""The plan of a model as plain JSON values, as the runtime reads it.
 
-    {"dims": {name: [low, high or null]},
-     "requirements": [[left, right, may broadcast, node]],
+    {"segments": [segment], "programs": [text], "outputs": [[row, number]]}
+
+Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A segment:
+
+    {"sources": [[row, number]] of its inputs,
+     "dims": {name: [low, high or null]},
+     "requirements": [[left, right, may broadcast, node, [guard byte, value] or null]],
      "values": [{"name", "dtype", "shape" (list of expressions, or null), "format", "place" (or null)}],
      "inputs": [value number], "outputs": [value number],
-     "programs": [text],
      "constants": [{"value": number, "permute": [..] or null, "reshape": [..] or null, "packing": format}],
      "storages": [[bytes, offset]], "arena": bytes,
      "guards": count, "objects": count,
@@ -21,12 +25,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from graph_opt.plan.segments import ModelPlan
 from graph_opt.plan.task_graph import Place, Plan, Task
 from tensor_types.dims import Dim
 
 
-def plan_to_json(plan: Plan) -> dict[str, Any]:
+def model_to_json(model: ModelPlan) -> dict[str, Any]:
     """The plan as dicts, lists, strings and numbers, in a fixed order."""
+    shared = {text: n for n, text in enumerate(model.programs)}
+    segments = [
+        {"sources": [list(place) for place in s.sources], **_plan(s.plan, [shared[text] for text in s.plan.programs])}
+        for s in model.segments
+    ]
+    return {"segments": segments, "programs": list(shared), "outputs": [list(o) for o in model.outputs]}
+
+
+def _plan(plan: Plan, programs: list[int]) -> dict[str, Any]:
+    """A segment's plan; `programs` gives the number in the model of each of its programs."""
     number = {name: n for n, name in enumerate(plan.values)}
     return {
         "dims": {name: list(bounds) for name, bounds in plan.dims.items()},
@@ -42,7 +57,6 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         ],
         "inputs": [number[name] for name in plan.inputs],
         "outputs": [number[name] for name in plan.outputs],
-        "programs": list(plan.programs),
         "constants": [
             {
                 "value": number[c.value],
@@ -56,13 +70,16 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "arena": _dim(plan.arena),
         "guards": plan.n_guards,
         "objects": plan.n_objects,
-        "tasks": [_task(t, number) for t in plan.tasks],
-        "requirements": [[_dim(r.left), _dim(r.right), r.broadcast, r.node] for r in plan.requirements],
+        "tasks": [_task(t, number, programs) for t in plan.tasks],
+        "requirements": [
+            [_dim(d.left), _dim(d.right), d.broadcast, d.node, None if guard is None else list(guard)]
+            for d, guard in plan.requirements
+        ],
         "output_copies": [[output, number[name]] for output, name in plan.output_copies],
     }
 
 
-def _task(task: Task, number: dict[str, int]) -> dict[str, Any]:
+def _task(task: Task, number: dict[str, int], programs: list[int]) -> dict[str, Any]:
     common = {
         "node": task.node,
         "family": task.family,
@@ -76,7 +93,7 @@ def _task(task: Task, number: dict[str, int]) -> dict[str, Any]:
         return {**common, "op": task.op, "attrs": dict(task.attrs), "inputs": inputs, "outputs": outputs}
     return {
         **common,
-        "program": task.program,
+        "program": programs[task.program],
         "operands": [None if o is None else _place(o.place) for o in task.operands],
         "dims": [_dim(d) for d in task.dims],
         "grid": _dim(task.grid),

@@ -58,9 +58,6 @@ class _Planner:
         self.values: dict[str, ValueInfo] = {v.name: v for v in model.values}
         if len(self.values) != len(model.values):
             raise InvalidModel("two values have the same name")
-        for name in model.inputs:
-            if not self._value(name, "").format.is_plain:
-                raise InvalidModel("a model input has a format of its own", where={"tensor": name})
         self.roots: Roots = find_roots(model, self.values)
         self.outputs = output_roots(model.outputs, self.values, self.roots)
         self.inputs = {name: number for number, name in enumerate(model.inputs)}
@@ -80,6 +77,7 @@ class _Planner:
             if not isinstance(scheduled.record, AliasRecord):
                 guard = self._guard(scheduled.guards, scheduled.record.node)
                 self._add(scheduled, guard)
+        demands = tuple((d, self._guard(d.guards, d.node)) for d in self.model.requirements)
         places = {name: self._place(name) for name in self.values if self._is_placed(name)}
         copies = self._output_copies()
         placed, group_of, arena, spans = self._assign(places)
@@ -102,7 +100,7 @@ class _Planner:
             n_guards=len(self.guards),
             n_objects=len(self.objects),
             output_copies=copies,
-            requirements=self.model.requirements,
+            requirements=demands,
         )
 
     # Tasks

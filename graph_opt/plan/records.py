@@ -58,8 +58,6 @@ class HostRecord:
     outputs: tuple[str, ...]
     node: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    late: tuple[str, ...] = ()
-    """Outputs whose size or kind only the run decides: they live as object handles, not in the arena."""
     reason: str = ""
 
 

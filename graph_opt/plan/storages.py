@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
+from graph_opt.plan.records import AliasRecord, KernelRecord
 from graph_opt.plan.task_graph import PlanInput, ValueInfo
 from tensor_types.dims import Dim, dmax, names, prove_le
 from tensor_types.errors import InvalidModel, UnsupportedOperator
@@ -24,8 +24,8 @@ class Roots:
 def find_roots(model: PlanInput, values: Mapping[str, ValueInfo]) -> Roots:
     """Resolves alias records and decides which values are object handles.
 
-    A value is a handle if its dtype is one, its size depends on dims that are not known before the run, or its producer
-    says so. UnsupportedOperator if a native task touches such a value.
+    A value is a handle if its dtype is one or its size depends on dims that are not known before the run.
+    UnsupportedOperator if a native task touches such a value.
     """
     known = frozenset(model.dims)
     objects = {
@@ -36,9 +36,7 @@ def find_roots(model: PlanInput, values: Mapping[str, ValueInfo]) -> Roots:
     of: dict[str, tuple[str, Dim]] = {}
     for scheduled in model.records:
         record = scheduled.record
-        if isinstance(record, HostRecord):
-            objects.update(record.late)
-        elif isinstance(record, AliasRecord):
+        if isinstance(record, AliasRecord):
             if record.input in objects:
                 # A view of an object is made by the host; the caller has to give a host record for it.
                 raise _late(record.node, record.input)
@@ -79,11 +77,6 @@ def output_roots(outputs: Sequence[str], values: Mapping[str, ValueInfo], roots:
             continue
         root, offset = roots.of[name]
         fits = offset == 0 and roots.bytes[root] == values[name].bytes
-        if (
-            fits
-            and values[root].kind not in ("input", "constant")
-            and root not in taken
-            and values[name].format.is_plain
-        ):
+        if fits and values[root].kind not in ("input", "constant") and root not in taken:
             taken[root] = number
     return taken

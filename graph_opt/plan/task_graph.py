@@ -48,17 +48,21 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Demand:
-    """Two extents must be equal or, if `broadcast`, one of them 1; `node` needs it."""
+    """Two extents must be equal or, if `broadcast`, one of them 1; `node` needs it, under its `guards` as a record."""
 
     left: Dim
     right: Dim
     broadcast: bool
     node: str
+    guards: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class PlanInput:
-    """Everything that `plan` needs. `dims` are the named dims of the model and their inclusive ranges."""
+    """Everything that planning needs. `dims` are the named dims of the model and their inclusive ranges.
+
+    `late_dims` are those that only a run decides: to `plan_model` they end segments, to `plan` they stay unknown.
+    """
 
     values: tuple[ValueInfo, ...]
     records: tuple[Scheduled, ...]
@@ -67,6 +71,7 @@ class PlanInput:
     dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     requirements: tuple[Demand, ...] = ()
     """What shape inference took for granted; a run that breaks one is refused."""
+    late_dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,4 +164,5 @@ class Plan:
     n_guards: int
     n_objects: int
     output_copies: tuple[tuple[int, str], ...] = ()
-    requirements: tuple[Demand, ...] = ()
+    requirements: tuple[tuple[Demand, tuple[int, int] | None], ...] = ()
+    """Demands, each with the guard of the tasks that make it (None: all runs do)."""

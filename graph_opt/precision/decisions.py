@@ -119,7 +119,7 @@ def _able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[st
     """Operators with a native kernel in the narrow dtype, and those that need none."""
     able = set(_ALIASES)
     for family in traits:
-        if narrow in family.dtypes:
+        if narrow in family.dtypes and family.retypes:
             able |= family.anchors or family.epilogue
     return frozenset(able)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tensor_types.dtypes import BF16, F16, DType
 
-CUBE = frozenset({"MatMul", "com.microsoft::FusedMatMul", "Conv", "ConvTranspose", "Attention"})
+CUBE = frozenset({"MatMul", "GroupedMatMul", "com.microsoft::FusedMatMul", "Conv", "ConvTranspose", "Attention"})
 """Products accumulate in f32 whatever their operands are, so narrow operands cost one rounding each."""
 
 WHITE = CUBE
@@ -46,7 +46,7 @@ RENORMALISES = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormal
 UNTOUCHED_INPUTS = {"Attention": (3,), "Conv": (2,), "ConvTranspose": (2,), "Resize": (1, 2)}
 """Inputs that keep their dtype in a narrow operator: masks, biases (they meet the accumulator), coordinates."""
 
-ACCUMULATES = frozenset({"MatMul", "Conv", "ConvTranspose"})
+ACCUMULATES = frozenset({"MatMul", "GroupedMatMul", "Conv", "ConvTranspose"})
 """Operators that take narrow operands and can give their f32 accumulators (attribute `result_dtype`)."""
 
 

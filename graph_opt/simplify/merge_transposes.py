@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graph_opt.ir.core import Graph, Node
+from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.scopes import control_graphs, replaceable
+from graph_opt.simplify.scopes import replace_nodes, replaceable
 
 
 @dataclass(frozen=True)
@@ -17,32 +17,22 @@ class MergeTransposes:
     name: ClassVar[str] = "merge-transposes"
 
     def apply(self, graph: Graph) -> bool:
-        return any([self._merge(part) for part in control_graphs(graph)])
+        return replace_nodes(graph, _merged)
 
-    def _merge(self, graph: Graph) -> bool:
-        rewriter = Rewriter(graph)
-        gone: list[Node] = []
-        for node in list(graph.nodes):
-            middle = node.input(0)
-            first = None if middle is None or node.op != "Transpose" else middle.producer
-            if first is None or first.op != "Transpose" or not (node.output.format == first.output.format):
-                continue
-            source = first.inputs[0]
-            inner, outer = _perm(first), _perm(node)
-            if source is None or inner is None or outer is None or source.format != node.output.format:
-                continue
-            perm = tuple(inner[p] for p in outer)
-            if perm == tuple(range(len(perm))) and replaceable(graph, node.output, source):
-                rewriter.replace(node.output, source, "same")
-            else:
-                attrs = {**node.attrs, "perm": perm}
-                merged = rewriter.insert(
-                    "Transpose", [source], attrs, before=node, outputs=[node.output.name], name=node.name
-                )
-                rewriter.replace(node.output, merged.output, "same")
-            gone.append(node)
-        rewriter.erase_dead(gone)
-        return bool(gone)
+
+def _merged(rewriter: Rewriter, node: Node) -> Value | None:
+    middle = node.input(0)
+    first = None if middle is None or node.op != "Transpose" else middle.producer
+    if first is None or first.op != "Transpose" or node.output.format != first.output.format:
+        return None
+    source, inner, outer = first.inputs[0], _perm(first), _perm(node)
+    if source is None or inner is None or outer is None or source.format != node.output.format:
+        return None
+    perm = tuple(inner[p] for p in outer)
+    if perm == tuple(range(len(perm))) and replaceable(rewriter.graph, node.output, source):
+        return source
+    attrs = {**node.attrs, "perm": perm}
+    return rewriter.insert("Transpose", [source], attrs, before=node, outputs=[node.output.name], name=node.name).output
 
 
 def _perm(node: Node) -> tuple[int, ...] | None:

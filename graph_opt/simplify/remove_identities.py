@@ -10,7 +10,7 @@ import numpy as np
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.ops.registry import content_of
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.scopes import control_graphs, replaceable
+from graph_opt.simplify.scopes import replace_nodes
 
 _SAME_SHAPE = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"}
 _SINGLE = {"Concat", "Sum", "Max", "Min", "Mean"}
@@ -22,29 +22,22 @@ class RemoveIdentities:
 
     Identity, Dropout of inference, Cast to the same dtype; Reshape, Squeeze, Expand, Tile... to the same shape;
     Transpose in order; Pad by nothing; Slice of everything; Concat, Sum, Max of a single input; a float plus -0 or
-    minus 0, an integer plus or minus 0; times 1, divided by 1, to the power of 1. A float plus +0 is not one of them:
-    it turns -0 into +0. Nor is Clip without bounds, which makes infinities finite.
+    minus 0, an integer plus or minus 0; times 1, divided by 1, to the power of 1; the maximum with -inf, the minimum
+    with inf. A float plus +0 is not one of them: it turns -0 into +0. Nor is Clip without bounds, which makes
+    infinities finite.
     """
 
     name: ClassVar[str] = "remove-identities"
 
     def apply(self, graph: Graph) -> bool:
-        return any([self._remove(part) for part in control_graphs(graph)])
+        return replace_nodes(graph, _source)
 
-    def _remove(self, graph: Graph) -> bool:
-        rewriter = Rewriter(graph)
-        gone: list[Node] = []
-        for node in list(graph.nodes):
-            source = unchanged_input(node)
-            if source is None or any(v.uses or graph.is_output(v) for v in node.outputs[1:]):
-                continue
-            result = node.output
-            alike = source.dtype == result.dtype and source.format == result.format
-            if alike and replaceable(graph, result, source):
-                rewriter.replace(result, source, "same")
-                gone.append(node)
-        rewriter.erase_dead(gone)
-        return bool(gone)
+
+def _source(rewriter: Rewriter, node: Node) -> Value | None:
+    source, result = unchanged_input(node), node.output
+    if source is None or any(v.uses or rewriter.graph.is_output(v) for v in node.outputs[1:]):
+        return None
+    return source if source.dtype == result.dtype and source.format == result.format else None
 
 
 def unchanged_input(node: Node) -> Value | None:
@@ -63,8 +56,8 @@ def unchanged_input(node: Node) -> Value | None:
         return x if x.dtype == y.dtype else None
     if op in _SAME_SHAPE:
         return x if same_shape else None
-    if op in _SINGLE:
-        return x if len(node.inputs) == 1 else None
+    if op in _SINGLE and len(node.inputs) == 1:
+        return x
     if op == "Split":
         return x if len(node.outputs) == 1 and same_shape else None
     if op == "Transpose":
@@ -84,7 +77,7 @@ def unchanged_input(node: Node) -> Value | None:
 
 def _neutral_operand(node: Node) -> Value | None:
     """The other operand of arithmetic with a constant that changes nothing."""
-    if node.op not in ("Add", "Sub", "Mul", "Div", "Pow"):
+    if node.op not in ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min") or len(node.inputs) != 2:
         return None
     a, b = node.inputs
     for x, other in ((a, b), (b, a)):
@@ -100,6 +93,8 @@ def _neutral_operand(node: Node) -> Value | None:
 def _neutral(op: str, data: np.ndarray) -> bool:
     if op in ("Mul", "Div", "Pow"):
         return bool((data == 1).all())
+    if op in ("Max", "Min"):
+        return bool((data == (-np.inf if op == "Max" else np.inf)).all())
     if not (data == 0).all():
         return False
     if not np.issubdtype(data.dtype, np.integer):

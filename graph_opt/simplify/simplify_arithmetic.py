@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from graph_opt.ir.patterns import guards_of
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.scopes import control_graphs, replaceable
+from graph_opt.simplify.scopes import replace_nodes
 from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, DType
 
 _SMALL = frozenset({BOOL, I8, U8, I16, U16})
@@ -36,18 +37,12 @@ class SimplifyArithmetic:
     name: ClassVar[str] = "simplify-arithmetic"
 
     def apply(self, graph: Graph) -> bool:
-        return any([self._simplify(part) for part in control_graphs(graph)])
+        return replace_nodes(graph, _simpler)
 
-    def _simplify(self, graph: Graph) -> bool:
-        rewriter = Rewriter(graph)
-        gone: list[Node] = []
-        for node in list(graph.nodes):
-            new = _shorter(node) or _other_operator(rewriter, node)
-            if new is not None and new.dtype == node.output.dtype and replaceable(graph, node.output, new):
-                rewriter.replace(node.output, new, "same")
-                gone.append(node)
-        rewriter.erase_dead(gone)
-        return bool(gone)
+
+def _simpler(rewriter: Rewriter, node: Node) -> Value | None:
+    new = _shorter(node) or _other_operator(rewriter, node)
+    return new if new is not None and new.dtype == node.output.dtype else None
 
 
 def _shorter(node: Node) -> Value | None:
@@ -94,5 +89,5 @@ def _invertible(number: float) -> bool:
 def _insert(
     rewriter: Rewriter, node: Node, op: str, inputs: list[Value | None], attrs: dict[str, AttrValue] | None = None
 ) -> Value:
-    kept = attrs if attrs is not None else {k: v for k, v in node.attrs.items() if k == "guards"}
+    kept = guards_of(node) if attrs is None else attrs
     return rewriter.insert(op, inputs, kept, before=node, outputs=[node.output.name], name=node.name).output

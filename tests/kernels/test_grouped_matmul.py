@@ -1,64 +1,105 @@
-"""Grouped products with run-time row counts against numpy in float64, on hosts and on chips by the interpreter."""
+"""Grouped products with run-time row counts and what follows them, against numpy in float64, on hosts and chips."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.kernels.grouped_matmul import grouped_matmul_program
+from acl_runtime.aicpu import evaluate
+from codegen.kernels.grouped_matmul import lower_grouped_matmul
+from codegen.kernels.operands import NotLowerable
 from codegen.targets import target
-from codegen.tile.instructions import STATUS_RANGE
-from codegen.tile.interpreter import interpret
-from codegen.tile.verifier import verify
-from tensor_types.dtypes import F16, F32
-from tensor_types.formats import panels
-from tests.llvm.native import HOSTS, Kernel
+from tensor_types.dims import dim
+from tests.kernels.lowered import Op, check
+from tests.kernels.moe_cases import Given
+from tests.kernels.on_chips import check_on_chips
+from tests.llvm.native import HOSTS
 
 rng = np.random.default_rng(0)
-GROUPS = [[5], [0, 7, 0, 3], [1, 130, 97], [0, 0], [96, 0, 192, 1, 1]]
+SILU: list[Op] = [("Sigmoid", ["t"], ["s"], {}), ("Mul", ["s", "t"], ["u"], {}), ("Mul", ["u", "gate"], ["y"], {})]
+"""A gate: what another product gave is multiplied by the product's SiLU."""
 
 
-def problem(counts: list[int], k: int, n: int, dtype: type) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def grouped(
+    counts: list[int], k: int, n: int, dtype: type = np.float32, gated: bool = False, wide: bool = False,
+    constant: bool = True, static: bool = False,
+) -> Given:  # fmt: skip
+    """Rows of groups of `counts` rows; `wide` gives f32 of narrow operands, `static` a number of rows that is known."""
     m = sum(counts)
-    x = rng.normal(0, 0.5, (m, k)).astype(dtype)
-    w = rng.normal(0, 0.5, (len(counts), k, n)).astype(dtype)
-    ends = np.cumsum(counts).astype(np.int64)
-    expected = np.zeros((m, n))
-    for g, (last, count) in enumerate(zip(ends, counts, strict=True)):
-        expected[last - count : last] = x[last - count : last].astype(np.float64) @ w[g].astype(np.float64)
-    return {"p0": x, "p1": w, "p2": ends, "p3": np.full((m, n), 77, dtype)}, expected
+    result = np.float32 if wide else dtype
+    arrays = {"x": rng.normal(0, 0.5, (m, k)).astype(dtype), "w": rng.normal(0, 0.5, (len(counts), k, n)).astype(dtype),
+              "offsets": np.cumsum([0, *counts]).astype(np.int64),
+              "gate": rng.normal(size=(m, n)).astype(result)}  # fmt: skip
+    product = np.zeros((m, n))
+    for g, (first, last) in enumerate(zip(arrays["offsets"], arrays["offsets"][1:], strict=False)):
+        product[first:last] = arrays["x"][first:last].astype(np.float64) @ arrays["w"][g].astype(np.float64)
+    made = {"t": product}
+    if gated:
+        made["s"] = 1 / (1 + np.exp(-product))
+        made["u"] = product * made["s"]
+        made["y"] = made["u"] * arrays["gate"].astype(np.float64)
+    else:
+        del arrays["gate"]
+    attrs = {"result_dtype": "f32"} if wide else {}
+    ops: list[Op] = [("GroupedMatMul", ["x", "w", "offsets"], ["t"], attrs), *(SILU if gated else [])]
+    rows = m if static else dim("tokens") * 2
+    symbolic = {"x": (rows, k), "gate": (rows, n), **dict.fromkeys(made, (rows, n))}
+    outputs = ["y" if gated else "t"]
+    constants = ["w"] if constant else []
+    return Given("grouped_matmul", ops, arrays, outputs, constants, symbolic, dims={"tokens": m // 2},
+                 made={name: a.astype(result) for name, a in made.items()})  # fmt: skip
 
 
-@pytest.mark.parametrize("counts", GROUPS, ids=str)
-@pytest.mark.parametrize("k,n", [(7, 5), (40, 130)])
-@pytest.mark.parametrize("host", HOSTS)
-def test_hosts(counts: list[int], k: int, n: int, host: str) -> None:
-    program = grouped_matmul_program(len(counts), k, n, F32, target(host))
-    verify(program, target(host))
-    tensors, expected = problem(counts, k, n, np.float32)
-    columns = program.params[1].shape[-1]
-    tensors["p1"] = panels(int(columns), 3).to_physical(tensors["p1"])  # type: ignore[arg-type]
-    kernel = Kernel(program, host)
-    assert kernel.run(tensors, {"d0": sum(counts)}) == 0
-    np.testing.assert_allclose(tensors["p3"], expected, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(("k", "n", "gated"), [(7, 5, False), (40, 130, True)])
+def test_hosts(k: int, n: int, gated: bool) -> None:
+    given = grouped([0, 7, 1, 130, 97, 96, 0, 192, 1, 0], k, n, gated=gated)
+    check(given, lower_grouped_matmul, 2e-5, 1e-5)
 
 
-@pytest.mark.parametrize("ends", [[4, 3], [2, 9], [-1, 4]], ids=str)
-def test_wrong_row_counts_are_reported(ends: list[int]) -> None:
-    program = grouped_matmul_program(2, 8, 16, F32, target(HOSTS[0]))
-    tensors, _ = problem([2, 3], 8, 16, np.float32)
-    tensors["p1"] = panels(int(program.params[1].shape[-1]), 3).to_physical(tensors["p1"])  # type: ignore[arg-type]
-    tensors["p2"] = np.array(ends, np.int64)
-    assert Kernel(program, HOSTS[0]).run(tensors, {"d0": 5}) & 255 == STATUS_RANGE
+def test_static_rows_and_run_time_matrices() -> None:
+    check(grouped([3, 0, 98], 33, 17, static=True), lower_grouped_matmul, 1e-5, 1e-5, HOSTS[-1:])
+    check(grouped([1, 0], 3, 1, static=True, gated=True), lower_grouped_matmul, 1e-5, 1e-5, HOSTS[-1:])
+    check(grouped([4, 0, 98], 33, 70, constant=False), lower_grouped_matmul, 1e-5, 1e-5, HOSTS[-1:])
+    assert lower_grouped_matmul(grouped([0, 0], 3, 2, static=True).fused(), target("x86-64-v3")) == []
 
 
-@pytest.mark.parametrize("chip,dtype", [("Ascend910B2", F32), ("Ascend910B2", F16), ("Ascend310P3", F16)])
-def test_chips(chip: str, dtype: object) -> None:
-    counts = [1, 70, 0, 9]
-    numpy_type = np.float32 if dtype is F32 else np.float16
-    program = grouped_matmul_program(len(counts), 200, 150, dtype, target(chip))  # type: ignore[arg-type]
-    verify(program, target(chip))
-    tensors, expected = problem(counts, 200, 150, numpy_type)
-    interpret(program, tensors, {"d0": sum(counts)})
-    tolerance = 1e-5 if dtype is F32 else 5e-3
-    np.testing.assert_allclose(tensors["p3"].astype(np.float64), expected, rtol=tolerance, atol=tolerance * 10)
+@pytest.mark.parametrize(
+    ("dtype", "wide", "tolerance"),
+    [
+        (np.float64, False, 1e-12),
+        (np.float16, False, 4e-3),
+        (np.float16, True, 1e-4),
+        (ml_dtypes.bfloat16, False, 3e-2),
+        (ml_dtypes.bfloat16, True, 1e-4),
+    ],
+)
+def test_other_dtypes(dtype: type, wide: bool, tolerance: float) -> None:
+    """`wide`: the accumulators of narrow operands go on as f32."""
+    given = grouped([13, 0, 97], 40, 73, dtype, gated=True, wide=wide)
+    check(given, lower_grouped_matmul, tolerance, tolerance, HOSTS[-1:])
+
+
+def test_ai_cpu() -> None:
+    given = grouped([13, 0, 97], 40, 73, np.float16)
+    inputs = [given.arrays[name] for name in ("x", "w", "offsets")]
+    for wanted, dtype in (("", np.float16), ("f32", np.float32)):
+        (result,) = evaluate("GroupedMatMul", {"result_dtype": wanted}, inputs)
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, given.made["t"], 4e-3, 4e-3)
+
+
+def test_what_may_or_may_not_broadcast_is_declined() -> None:
+    given = grouped([3, 1], 4, 5, gated=True)
+    given.symbolic = {**given.symbolic, "gate": ("other", 5)}
+    with pytest.raises(NotLowerable, match="broadcast"):
+        lower_grouped_matmul(given.fused(), target("x86-64-v3"))
+
+
+@pytest.mark.parametrize("chip,dtype", [("Ascend910B2", np.float32), ("Ascend910B2", np.float16),
+                                        ("Ascend310P3", np.float16)])  # fmt: skip
+def test_chips(chip: str, dtype: type) -> None:
+    tolerance = 2e-5 if dtype == np.float32 else 1e-2
+    for gated in (False, True):
+        given = grouped([1, 70, 0, 9], 200, 150, dtype, gated=gated)
+        check_on_chips(given, lower_grouped_matmul, tolerance, tolerance, [chip])

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from codegen.kernels.movement import lower_movement
+from codegen.kernels.operands import NotLowerable
+from codegen.targets import target
 from tensor_types.dims import dim
 from tests.kernels.lowered import CHIPS, Case, check
 
@@ -139,6 +141,22 @@ def test_gather(where: int) -> None:
         run("Gather", {"x": f32(3, 4, 5), "i": index}, axis=where)
         run("Gather", {"x": f32(3, 4, 5), "i": index}, dynamic=("x", "i"), axis=where)
     run("GatherElements", {"x": f32(3, 4, 5), "i": rng.integers(-3, 3, (3, 4, 5))}, dynamic=("x", "i"), axis=where)
+
+
+def test_gather_nd_of_whole_slices() -> None:
+    for index in (rng.integers(-3, 3, (7, 1)), rng.integers(-3, 3, (2, 5, 1))):
+        run("GatherND", {"x": f32(3, 4, 5), "i": index}, dynamic=("x", "i"))
+    for n, m in ((1, 3), (70, 0), (70, 40)):
+        symbolic = {"x": ("n", 9), "i": ("m", 1), "y": ("m", 9)}
+        index = rng.integers(-n, n, (m, 1))
+        case = Case("movement", [("GatherND", ["x", "i"], ["y"], {})], {"x": f32(n, 9), "i": index}, ["y"])
+        case.symbolic, case.dims = symbolic, {"n": n, "m": m}
+        check(case, lower_movement)
+    for arrays in ({"x": f32(3, 4), "i": np.zeros((2, 2), np.int64)}, {"x": f32(2, 4), "i": np.zeros((2, 1), np.int64)}):
+        attrs = {"batch_dims": 1} if arrays["i"].shape[-1] == 1 else {}
+        case = Case("movement", [("GatherND", ["x", "i"], ["y"], attrs)], arrays, ["y"])
+        with pytest.raises(NotLowerable, match="several axes"):
+            lower_movement(case.node(case.expected()), target("x86-64-v3"))
 
 
 def test_embedding_rows() -> None:

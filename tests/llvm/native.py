@@ -9,10 +9,12 @@ import numpy as np
 
 from codegen.llvm.compile import compile_text
 from codegen.llvm.detect import detect_host_class
+from codegen.llvm.host_class import host_class
 from codegen.llvm.lower import lower, scratch_bytes, symbol_name
 from codegen.targets.hosts import HOSTS as HOST_TARGETS
 from codegen.tile.ir import Program
 from tensor_types.dims import evaluate
+from tests.llvm.amx_emulation import BASE, emulate
 
 _X86 = tuple(t.name for t in HOST_TARGETS if t.name.startswith("x86-64"))
 HOSTS = _X86[: _X86.index(detect_host_class()) + 1]
@@ -36,7 +38,9 @@ class Kernel:
         self.program = program
         self.text = lower(program, target)
         symbol = symbol_name(program)
-        self._keep, address = load(compile_text(self.text, target), symbol)
+        emulated = host_class(target).name == "x86-64-amx" and "x86-64-amx" not in HOSTS
+        code = compile_text(emulate(self.text), BASE) if emulated else compile_text(self.text, target)
+        self._keep, address = load(code, symbol)
         p, i = ctypes.c_void_p, ctypes.c_int64
         self.call = ctypes.CFUNCTYPE(i, p, p, i, i, p)(address)
         size = scratch_bytes(program, target) + 64

@@ -12,17 +12,13 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from codegen.llvm.cube import (
-    MatmulSite,
-    Operand,
-    RegisterTile,
-    emit_matmul,
-    row_pointers,
-)
+from codegen.llvm.cube import emit_matmul
 from codegen.llvm.cube_registers import balanced_split
+from codegen.llvm.cube_site import MatmulSite, Operand, RegisterTile, row_pointers
 from codegen.llvm.host_class import HOST_CLASSES, HostClass
 from codegen.llvm.text import Function, module_text
 from tensor_types.dtypes import BF16, F16, F32, F64, I8, I32, U8, from_numpy
+from tests.llvm import amx_emulation
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -126,18 +122,22 @@ class Case:
         b = Operand("%b", b_strides, from_numpy(self.b.dtype))
         dst = Operand("%d", strides_of(self.dst), self.acc)
         fn = Function(name, [], "void", "nounwind")
-        emit_matmul(
-            fn, MatmulSite(host, a, b, m, k, n, self.n_max, self.acc, dst if self.initial else None, store_into(dst))
-        )
+        initial = dst if self.initial else None
+        site = MatmulSite(host, a, b, m, k, n, self.n_max, self.acc, initial, store_into(dst),
+                          lambda size: fn.emit(f"alloca [{size} x i8], align 64"))  # fmt: skip
+        emit_matmul(fn, site)
         fn.do("ret void")
         fn.params[:] = ["ptr %a", "ptr %b", "ptr %d", *params]
         return fn, values
 
 
-def run(cases: list[Case], class_name: str | HostClass) -> None:
+def run(cases: list[Case], class_name: str | HostClass) -> str:
+    """Compares the cases with their expected results; gives the text of the module, AMX not yet emulated."""
     host = HOST_CLASSES[class_name] if isinstance(class_name, str) else class_name
     emitted = [case.emit(f"site{i}", host) for i, case in enumerate(cases)]
-    engine = compile_text(module_text([fn for fn, _ in emitted]), host)
+    text = module_text([fn for fn, _ in emitted])
+    runs = HOST_CLASSES[amx_emulation.BASE] if host.name == "x86-64-amx" else host
+    engine = compile_text(amx_emulation.emulate(text), runs)
     for i, (case, (_, values)) in enumerate(zip(cases, emitted, strict=True)):
         pointers = [x.ctypes.data for x in (case.a, case.b, case.dst)]
         kinds = [ctypes.c_int64] * (3 + len(values))
@@ -147,6 +147,7 @@ def run(cases: list[Case], class_name: str | HostClass) -> None:
             np.testing.assert_array_equal(case.dst, case.expected, what)
         else:
             np.testing.assert_allclose(case.dst, case.expected, rtol=2e-5, atol=2e-5, err_msg=what)
+    return text
 
 
 def random(rng: np.random.Generator, shape, dtype=F32) -> np.ndarray:
@@ -338,25 +339,30 @@ def test_every_half_value_widens_exactly(host: str) -> None:
         np.testing.assert_array_equal(case.dst[0, : b.size], b[0].astype(np.float32))
 
 
-@pytest.mark.parametrize("host", RUNNABLE)
-def test_unpacked_b_is_not_read_past_its_end(host: str) -> None:
-    """b ends at a page that must not be touched."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    page = 4096
+def guarded(array: np.ndarray) -> np.ndarray:
+    """A copy that ends at a page that must not be touched."""
+    page, libc = 4096, ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    address = libc.mmap(None, 2 * page, 3, 0x22, -1, 0)
-    assert libc.mprotect(ctypes.c_void_p(address + page), page, 0) == 0
+    pages = -(-array.nbytes // page)
+    address = libc.mmap(None, (pages + 1) * page, 3, 0x22, -1, 0)
+    assert libc.mprotect(ctypes.c_void_p(address + pages * page), page, 0) == 0
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(address + pages * page - array.nbytes)
+    copy = np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@pytest.mark.parametrize("host", RUNNABLE)
+def test_b_is_not_read_past_its_end(host: str) -> None:
     rng = np.random.default_rng(6)
     cases = []
     for k, n, dynamic in ((5, 21, ""), (5, 21, "n"), (3, 1, ""), (16, 30, "nkb")):
-        size = k * n * 4
-        memory = (ctypes.c_float * (k * n)).from_address(address + page - size)
-        b = np.frombuffer(memory, np.float32).reshape(k, n)
-        b[...] = 1
+        b = guarded(random(rng, (k, n)))
         cases.append(Case(random(rng, (3, k)), b, 1, F32, dynamic=dynamic, n_max=n + 40 if "n" in dynamic else None))
-    for case in cases:
-        case.b[...] = 1
+    # A panel of three vectors, for which ten rows take tiles of two.
+    width = 3 * HOST_CLASSES[host].vector_bytes // 4
+    cases.append(Case(random(rng, (10, 21)), guarded(random(rng, (21, width))), 1, F32, dynamic="n"))
     run(cases, host)
 
 
@@ -386,7 +392,7 @@ def test_accumulators_stay_in_registers() -> None:
 
 def test_rejects_strides_that_do_not_fit() -> None:
     a, b = Operand("%a", (1,), F32), Operand("%b", (16, 1), F32)
-    site = MatmulSite(HOST_CLASSES["x86-64-v4"], a, b, (4,), (8,), 16, 16, F32, None, lambda fn, tile: None)
+    site = MatmulSite(HOST_CLASSES["x86-64-v4"], a, b, (4,), (8,), 16, 16, F32, None, lambda fn, tile: None, str)
     with pytest.raises(ValueError, match="stride"):
         emit_matmul(Function("f", []), site)
 

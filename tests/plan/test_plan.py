@@ -19,8 +19,9 @@ from graph_opt.plan import (
     Scheduled,
     TaskOperand,
     ValueInfo,
+    model_to_json,
     plan,
-    plan_to_json,
+    plan_model,
 )
 from graph_opt.plan.bounds import live_bytes
 from graph_opt.plan.check_plan import PlanError, check_plan
@@ -188,7 +189,7 @@ def test_guards_copy_their_condition_once_and_nest() -> None:
 
 def test_late_tensors_are_objects_that_kernels_may_not_take() -> None:
     values = (f32("x", 8, kind="input"), ValueInfo("i", I64, (1, dim("u0"))), f32("y", dim("u0")))
-    host = Scheduled(HostRecord("NonZero", ("x",), ("i",), "nz", late=("i",)))
+    host = Scheduled(HostRecord("NonZero", ("x",), ("i",), "nz"))
     planned = plan(PlanInput(values, (host, Scheduled(HostRecord("Cast", ("i",), ("y",), "c"))), ("x",), ("y",)))
     assert planned.places["i"].region == planned.places["y"].region == "object"
     assert planned.tasks[1].after == (0,)
@@ -200,7 +201,7 @@ def test_late_tensors_are_objects_that_kernels_may_not_take() -> None:
 def test_contradictions_are_refused() -> None:
     nhwc = ValueInfo("x", F32, (1, 2, 3, 4), "input", channels_last(4))
     with pytest.raises(InvalidModel, match="format"):
-        plan(PlanInput((nhwc,), (), ("x",), ()))
+        plan_model(PlanInput((nhwc,), (), ("x",), ()))
     values = (f32("x", 8, kind="input"), f32("w", 8, kind="constant"), f32("y", 8))
     for record in (kernel("n", ["x"], "x"), kernel("n", ["x"], "w"), kernel("n", ["absent"], "y")):
         with pytest.raises(InvalidModel):
@@ -262,5 +263,5 @@ def test_the_checker_finds_overlaps_and_bad_places() -> None:
 
 def test_json_is_plain_and_stable() -> None:
     model = random_model(3, symbolic=True)
-    text = json.dumps(plan_to_json(plan(model)))
-    assert text == json.dumps(plan_to_json(plan(model)))
+    text = json.dumps(model_to_json(plan_model(model)))
+    assert text == json.dumps(model_to_json(plan_model(model)))

@@ -26,12 +26,15 @@ from codegen.tile.verifier import verify
 from graph_opt.plan.records import KernelRecord
 from tensor_types.dims import evaluate
 from tests.kernels.lowered import Case, packed
+from tests.llvm.amx_emulation import BASE
 from tests.llvm.native import Kernel
 
 CHIPS = ("Ascend910B2", "Ascend310P3")
 _X86 = [t.name for t in host_targets if t.name.startswith("x86-64")]
 _best = detect_host_class()
 _runs = _X86[: _X86.index(_best) + 1] if _best in _X86 else [_best]
+if _runs[-1] == BASE:
+    _runs.append("x86-64-amx")  # emulated
 HOSTS = [
     pytest.param(name, marks=pytest.mark.skipif(name not in _runs, reason=f"this processor is {_best}"))
     for name in [*_X86, "aarch64"]

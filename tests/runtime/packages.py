@@ -15,14 +15,15 @@ from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import axis
 from codegen.tile.text import program_to_text
 from graph_opt.plan import (
+    Demand,
     HostRecord,
     KernelRecord,
     PlanInput,
     Scheduled,
     TaskOperand,
     ValueInfo,
-    plan,
-    plan_to_json,
+    model_to_json,
+    plan_model,
 )
 from tensor_types.dims import Dim, Expr, ceildiv, dmin
 from tensor_types.dtypes import F32, I64
@@ -90,15 +91,20 @@ def write(
     outputs: Sequence[str],
     *,
     dims: Mapping[str, tuple[int, int | None]] | None = None,
+    late_dims: Mapping[str, tuple[int, int | None]] | None = None,
+    demands: Sequence[Demand] = (),
     constants: Mapping[str, np.ndarray] | None = None,
     host_class: str | None = None,
     objects: list[bytes] | None = None,
     packed: bool = True,
 ) -> dict[str, Any]:
     """Plans and writes a package; gives the plan's JSON."""
-    model = PlanInput(tuple(values), tuple(records), tuple(inputs), tuple(outputs), dict(dims or {}))
-    json_plan = plan_to_json(plan(model))
-    part = ClassPart(json_plan, objects, packed)
+    ends = (tuple(inputs), tuple(outputs))
+    model = PlanInput(
+        tuple(values), tuple(records), *ends, dict(dims or {}), tuple(demands), late_dims=dict(late_dims or {})
+    )
+    json_plan = model_to_json(plan_model(model))
+    part = ClassPart(json_plan, objects, packed=packed)
     name = host_class or detect_host_class()
     write_model(path, classes={name: part}, constants=constants or {}, viewer=VIEWER, header={"tool": "test"})
     return json_plan

@@ -90,12 +90,12 @@ def test_a_run_allocates_nothing_new_after_warm_up(model: Path) -> None:
     for _ in range(3):
         session.infer([x], [y])
     gc.collect()
-    arena = session._arenas[0].ctypes.data
-    states = [s for b in session._bound.values() for s in b.free]
+    arena = session._runs.arenas.free[0].ctypes.data
+    states = list(session._runs.segments[0].free)
     for _ in range(20):
         session.infer([x], [y])
-    assert [s for b in session._bound.values() for s in b.free] == states
-    assert session._arenas[0].ctypes.data == arena
+    assert list(session._runs.segments[0].free) == states
+    assert session._runs.arenas.free[0].ctypes.data == arena
 
 
 def test_description(model: Path) -> None:
@@ -368,7 +368,7 @@ def test_every_tensor_can_be_read_when_kept(tmp_path: Path) -> None:
     ]
     path = tmp_path / "m.om"
     json_plan = write(path, values, records, ["x"], ["y"], dims={"n": (1, None)})
-    assert len({offset for _, offset in json_plan["storages"]}) == 1
+    assert len({offset for _, offset in json_plan["segments"][0]["storages"]}) == 1
     session = InferSession(0, path, keep=True)
     x = np.linspace(-3, 3, 3 * BLOCK + 1).astype(np.float32)
     session.infer([x])
@@ -406,14 +406,14 @@ def test_another_class_runs_the_portable_instance(tmp_path: Path) -> None:
 def _run_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: object) -> None:
     import packages
 
-    honest = packages.plan_to_json
+    honest = packages.model_to_json
 
     def damaged(planned: object) -> dict[str, object]:
         json_plan = honest(planned)  # type: ignore[arg-type]
         change(json_plan)  # type: ignore[operator]
         return json_plan
 
-    monkeypatch.setattr(packages, "plan_to_json", damaged)
+    monkeypatch.setattr(packages, "model_to_json", damaged)
     session = InferSession(0, residual(tmp_path / "damaged.om"))
     session.infer([np.ones((4, 3), np.float32)])
 
@@ -421,31 +421,31 @@ def _run_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: object
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: p["tasks"][0]["operands"][0].__setitem__(2, 1 << 40),
-        lambda p: p["tasks"][0]["operands"][0].__setitem__(2, -64),
-        lambda p: p["tasks"][0]["operands"][0].__setitem__(2, "4*n"),
-        lambda p: p["tasks"][0]["operands"][0].__setitem__(1, 7),
-        lambda p: p["tasks"][0]["operands"][0].__setitem__(0, "elsewhere"),
-        lambda p: p["tasks"][0]["operands"].pop(),
-        lambda p: p["tasks"][0]["operands"].__setitem__(1, ["input", 0, 0]),
-        lambda p: p["tasks"][0]["dims"].__setitem__(0, "3*n + 64"),
-        lambda p: p["tasks"][0]["dims"].__setitem__(0, 0),
-        lambda p: p["tasks"][0]["dims"].__setitem__(0, "other"),
-        lambda p: p["tasks"][0].__setitem__("grid", 1 << 30),
-        lambda p: p["tasks"][0].__setitem__("program", 2),
-        lambda p: p["tasks"][0].__setitem__("after", [0]),
-        lambda p: p["tasks"][0].__setitem__("guard", [0, 1]),
-        lambda p: p["storages"][0].__setitem__(1, 1 << 20),
-        lambda p: p["storages"][0].__setitem__(0, 16),
-        lambda p: p.__setitem__("arena", 32),
-        lambda p: p.__setitem__("storages", []),
+        lambda p: p["segments"][0]["tasks"][0]["operands"][0].__setitem__(2, 1 << 40),
+        lambda p: p["segments"][0]["tasks"][0]["operands"][0].__setitem__(2, -64),
+        lambda p: p["segments"][0]["tasks"][0]["operands"][0].__setitem__(2, "4*n"),
+        lambda p: p["segments"][0]["tasks"][0]["operands"][0].__setitem__(1, 7),
+        lambda p: p["segments"][0]["tasks"][0]["operands"][0].__setitem__(0, "elsewhere"),
+        lambda p: p["segments"][0]["tasks"][0]["operands"].pop(),
+        lambda p: p["segments"][0]["tasks"][0]["operands"].__setitem__(1, ["input", 0, 0]),
+        lambda p: p["segments"][0]["tasks"][0]["dims"].__setitem__(0, "3*n + 64"),
+        lambda p: p["segments"][0]["tasks"][0]["dims"].__setitem__(0, 0),
+        lambda p: p["segments"][0]["tasks"][0]["dims"].__setitem__(0, "other"),
+        lambda p: p["segments"][0]["tasks"][0].__setitem__("grid", 1 << 30),
+        lambda p: p["segments"][0]["tasks"][0].__setitem__("program", 2),
+        lambda p: p["segments"][0]["tasks"][0].__setitem__("after", [0]),
+        lambda p: p["segments"][0]["tasks"][0].__setitem__("guard", [0, 1]),
+        lambda p: p["segments"][0]["storages"][0].__setitem__(1, 1 << 20),
+        lambda p: p["segments"][0]["storages"][0].__setitem__(0, 16),
+        lambda p: p["segments"][0].__setitem__("arena", 32),
+        lambda p: p["segments"][0].__setitem__("storages", []),
         lambda p: p["programs"].__setitem__(0, p["programs"][0] + " "),
         lambda p: p["programs"].__setitem__(0, p["programs"][0].replace("p1[_0 + 64*g]", "p1[_0 + 65*g]")),
-        lambda p: p["values"][0].__setitem__("dtype", "f33"),
-        lambda p: p["values"][0].__setitem__("format", "perm(0,0)"),
-        lambda p: p["values"][0].__setitem__("shape", ["n//0", 3]),
-        lambda p: p.pop("dims"),
-        lambda p: p["inputs"].append(99),
+        lambda p: p["segments"][0]["values"][0].__setitem__("dtype", "f33"),
+        lambda p: p["segments"][0]["values"][0].__setitem__("format", "perm(0,0)"),
+        lambda p: p["segments"][0]["values"][0].__setitem__("shape", ["n//0", 3]),
+        lambda p: p["segments"][0].pop("dims"),
+        lambda p: p["segments"][0]["inputs"].append(99),
     ],
 )
 def test_a_plan_that_would_leave_its_memory_is_refused(

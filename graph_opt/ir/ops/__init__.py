@@ -9,6 +9,7 @@ from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its op
     control,
     cube,
     elementwise,
+    experts,
     image,
     internal,
     movement,

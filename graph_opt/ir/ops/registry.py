@@ -53,6 +53,8 @@ class Op:
     aicpu: str | None
     commutative: bool = False
     deterministic: bool = True
+    custom: bool = False
+    """Registered by the user: its nodes keep every attribute of the model, and the opset of their domain as `opset`."""
 
     @property
     def required(self) -> int:
@@ -65,6 +67,7 @@ class Op:
 
 
 _OPS: dict[str, Op] = {}
+_CUSTOM: dict[str, Op] = {}
 
 
 def _attr(declared: Any) -> Attr:
@@ -103,13 +106,20 @@ def declare(
         _OPS[name] = Op(name, tuple(inputs.split()), typed, rule, kind, implementation, commutative, deterministic)
 
 
+def declare_custom(op: Op) -> None:
+    """Declares an operator of the user, 'Domain::Name', or declares it anew. ValueError for a name that is taken."""
+    if op.name in _OPS:
+        raise ValueError(f"{op.name} is an operator of openatc")
+    _CUSTOM[op.name] = op
+
+
 def get(name: str) -> Op | None:
     """The declaration of 'Name' or 'Domain::Name', None when there is none."""
-    return _OPS.get(name)
+    return _OPS.get(name) or _CUSTOM.get(name)
 
 
 def declared() -> tuple[Op, ...]:
-    """Every declared operator, in order of declaration."""
+    """Every operator of openatc itself, in order of declaration."""
     return tuple(_OPS.values())
 
 

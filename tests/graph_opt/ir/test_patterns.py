@@ -5,13 +5,11 @@ import itertools
 import pytest
 
 from graph_opt.ir.core import Graph
+from graph_opt.ir.passes import Note
 from graph_opt.ir.patterns import (
-    Decline,
     Declined,
     Match,
-    Rule,
     any_value,
-    apply_rules,
     constant,
     match,
     maybe,
@@ -21,6 +19,7 @@ from graph_opt.ir.patterns import (
     scalar,
 )  # fmt: skip
 from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rules import Rule, apply_rules
 from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
 
@@ -58,8 +57,8 @@ def test_commuted_inputs_match(orders: tuple[bool, ...]) -> None:
     assert to_text(graph) == "graph g(%in: f32[n]) -> (%out) {\n  %out: f32[n] = Gelu(%in) @gelu\n}\n"
 
 
-def declines(graph: Graph) -> list[Decline]:
-    found: list[Decline] = []
+def declines(graph: Graph) -> list[Note]:
+    found: list[Note] = []
     before = to_text(graph)
     assert not apply_rules(graph, [Rule("gelu", GELU, rewrite)], found)
     assert to_text(graph) == before
@@ -135,6 +134,6 @@ def test_shared_nodes_and_alternatives() -> None:
 
 def test_a_rewrite_may_decline() -> None:
     graph = parse("graph g(%x: f32[n]) -> (%y) {\n  %y = Exp(%x) @e\n}")
-    found: list[Decline] = []
+    found: list[Note] = []
     assert not apply_rules(graph, [Rule("r", op("Exp", X), lambda r, m: Declined("too small"))], found)
-    assert found == [Decline("r", "e", "too small")]
+    assert found == [Note("e", "r", "too small")]

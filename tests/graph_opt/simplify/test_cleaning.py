@@ -127,6 +127,8 @@ IDENTITIES = {
     "Pow": "const %t: f32[] = splat 1.0\n%r: f32[n, 4] = Pow(%a, %t)",
     "Sub": "const %t: f32[] = splat 0.0\n%r: f32[n, 4] = Sub(%a, %t)",
     "Add": "const %t: f32[] = dense [-0.0]\n%r: f32[n, 4] = Add(%a, %t)",
+    "Max": "const %t: f32[] = splat -inf\n%r: f32[n, 4] = Max(%t, %a)",
+    "Min": "const %t: f32[] = splat inf\n%r: f32[n, 4] = Min(%a, %t)",
 }
 
 
@@ -149,6 +151,7 @@ def test_an_operator_that_changes_nothing_goes(op: str) -> None:
         "const %ax: i64[2] = dense [0, 1]\n%r: f32[n, 4] = Slice(%a, %t, %e, %ax, %s)",
         "%r: f32[4, n] = Transpose(%a) {perm=[1, 0]}",
         "%r: f32[n, 4] = Clip(%a)",  # infinities become finite
+        "const %t: f32[] = splat inf\n%r: f32[n, 4] = Max(%a, %t)",
     ],
 )
 def test_what_is_not_an_identity(statements: str) -> None:

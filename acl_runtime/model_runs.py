@@ -1,0 +1,194 @@
+"""Executions of a model: its segments one after another, each bound to the shapes that the ones before it made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from acl_runtime.binding import Binding
+from acl_runtime.executor import Executor
+from acl_runtime.model import LoadedModel
+from acl_runtime.plan_format import PlanValue
+from acl_runtime.result_memory import ResultMemory
+from acl_runtime.run_state import RunState
+from acl_runtime.segment_runs import Arenas, SegmentRuns
+from tensor_types.dtypes import HANDLE
+from tensor_types.errors import InvalidModel
+
+
+class _End(NamedTuple):
+    """An output of a segment: its value and number, whether it is an object, the model output that it is, if any."""
+
+    value: PlanValue
+    number: int
+    is_late: bool
+    result: int | None
+    is_passed: bool
+    """True if a later segment reads it."""
+
+
+class _Tensor(NamedTuple):
+    """What segments pass on: an array in physical order and its logical shape, None if its branch did not run."""
+
+    array: np.ndarray | None
+    shape: tuple[int, ...] | None
+
+
+class ModelRuns:
+    """What a session holds of a model. Several threads may execute it at a time.
+
+    With `keep`, no memory is used again, so that states hold every tensor of their execution.
+    """
+
+    def __init__(self, model: LoadedModel, executor: Executor, keep: bool) -> None:
+        self.arenas = Arenas()
+        self._memory = ResultMemory(2 * len(model.plan.results))
+        self.segments = [SegmentRuns(s, executor, self.arenas, keep) for s in model.segments]
+        self._keep = keep
+        self._n_results = len(model.plan.results)
+        results = {place: number for number, place in enumerate(model.plan.results)}
+        passed = {place for plan in model.plan.segments for place in plan.sources}
+        self._ends = [
+            [
+                _End(plan.values[v], v, plan.is_late(plan.values[v]), results.get((row, n)), (row, n) in passed)
+                for n, v in enumerate(plan.outputs)
+            ]
+            for row, plan in enumerate(model.plan.segments, 1)
+        ]
+
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> Binding:
+        """The binding of the first segment, whose dims are those of the model. InvalidModel."""
+        return self.segments[0].bind(tuple(shapes))
+
+    def execute(
+        self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool = False
+    ) -> tuple[list[Any], list[RunState]]:
+        """The outputs, and the state of each segment, to be given to `leave` once nothing more is read of them.
+
+        `inputs` are contiguous arrays; `buffers` has one for each output that goes to memory of the caller.
+        """
+        results: list[Any] = [None] * self._n_results
+        states: list[RunState] = []
+        try:
+            binding = self.segments[0].bind(tuple([a.shape for a in inputs]))
+            made = self._execute_segment(0, binding, inputs, buffers, results, states, timed)
+            if len(self.segments) > 1:
+                rows = [[_Tensor(a, a.shape) for a in inputs], self._tensors(0, binding, made)]
+                self._execute_rest(binding, rows, buffers, results, states, timed)
+        except BaseException:
+            self.leave(states)
+            raise
+        return results, states
+
+    def leave(self, states: Sequence[RunState]) -> None:
+        """An execution and whoever reads its tensors are done."""
+        if not self._keep:
+            for segment, state in zip(self.segments, states, strict=False):
+                segment.give(state)
+
+    def _execute_rest(
+        self, binding: Binding, rows: list[list[_Tensor]], buffers: Sequence[np.ndarray | None], results: list[Any],
+        states: list[RunState], timed: bool,
+    ) -> None:  # fmt: skip
+        """All segments behind the first one, whose binding this is."""
+        known = dict(binding.dims)
+        for number, segment in enumerate(self.segments[1:], 1):
+            taken = [rows[row][n] for row, n in segment.plan.sources]
+            binding = segment.bind(tuple([t.shape for t in taken]), known)
+            known.update(binding.dims)
+            inputs = [
+                _unmade(segment.plan.values[v], binding.shapes[v])
+                if t.array is None and v in binding.shapes
+                else t.array
+                for v, t in zip(segment.plan.inputs, taken, strict=True)
+            ]
+            made = self._execute_segment(number, binding, inputs, buffers, results, states, timed)
+            rows.append(self._tensors(number, binding, made))
+
+    def _execute_segment(
+        self, number: int, binding: Binding, inputs: Sequence[np.ndarray | None],
+        buffers: Sequence[np.ndarray | None], results: list[Any], states: list[RunState], timed: bool,
+    ) -> list[Any]:  # fmt: skip
+        """What the segment made: arrays in physical order, or objects. Those that are the model's go to `results`."""
+        ends = self._ends[number]
+        state = self.segments[number].start(binding)
+        states.append(state)
+        try:
+            made = [self._room(n, end, state, binding, buffers) for n, end in enumerate(ends)]
+            state.execute(inputs, made, timed)
+        finally:
+            if not self._keep:
+                self.arenas.give(state.arena)  # what outlives the segment lies elsewhere
+        for end, found in zip(ends, made, strict=True):
+            if end.result is not None:
+                results[end.result] = _own(end.value, found, buffers[end.result]) if end.is_late else found
+        return made
+
+    def _room(
+        self, n: int, end: _End, state: RunState, binding: Binding, buffers: Sequence[np.ndarray | None]
+    ) -> np.ndarray | None:
+        """The array that output `n` of a segment goes to, None for an object."""
+        if end.is_late:
+            return None
+        if end.result is None:
+            return state.passed(n)
+        shape, buffer = binding.shapes[end.number], buffers[end.result]
+        if buffer is None:
+            return self._memory.array(shape, end.value.dtype.numpy)
+        return _fitting(end.value, shape, buffer)
+
+    def _tensors(self, number: int, binding: Binding, made: Sequence[Any]) -> list[_Tensor]:
+        """What a segment made, for those that follow."""
+        return [
+            _Tensor(found, binding.shapes[end.number])
+            if not end.is_late
+            else _passed(end.value, found)
+            if end.is_passed
+            else _Tensor(None, None)
+            for end, found in zip(self._ends[number], made, strict=True)
+        ]
+
+
+def _own(value: PlanValue, found: Any, buffer: np.ndarray | None) -> Any:
+    """An object as the caller's own: in its buffer, or no view of anything else."""
+    if buffer is not None:
+        np.copyto(_fitting(value, np.shape(found), buffer), found, casting="no")
+        return buffer
+    is_whole = isinstance(found, list) or found is None  # a sequence, an empty optional
+    return found if is_whole else np.array(found)
+
+
+def _fitting(value: PlanValue, shape: tuple[int, ...], buffer: np.ndarray) -> np.ndarray:
+    if buffer.shape != shape:
+        raise InvalidModel(
+            f"an output buffer does not fit: its shape is {list(buffer.shape)}, expected {list(shape)}",
+            where={"tensor": value.name},
+            remedy="give a fitting buffer",
+        )
+    return buffer
+
+
+def _unmade(value: PlanValue, shape: tuple[int, ...]) -> np.ndarray:
+    """What stands for a tensor whose branch did not run: only tasks that do not run either read it."""
+    return np.zeros(value.format.physical_shape(shape), value.dtype.numpy)  # type: ignore[arg-type]
+
+
+def _passed(value: PlanValue, found: object) -> _Tensor:
+    """A late-sized result as the input of another segment. InvalidModel if it is not of the planned dtype and rank."""
+    if value.dtype == HANDLE:
+        box = np.empty((), object)
+        box[()] = found
+        return _Tensor(box, None)
+    if found is None:
+        return _Tensor(None, None)
+    array = np.asarray(found, object if value.dtype.kind == "handle" else None)
+    rank = array.ndim if value.shape is None else len(value.shape)
+    if array.ndim != rank or array.dtype != value.dtype.numpy:
+        raise InvalidModel(
+            f"the AI CPU made {array.dtype} of rank {array.ndim}, planned was {value.dtype} of rank {rank}",
+            where={"tensor": value.name},
+            remedy="this is a fault of the compiler: report it with the model",
+        )
+    return _Tensor(np.asarray(value.format.to_physical(array), order="C"), array.shape)

@@ -1,0 +1,240 @@
+"""Writes the reference pages that follow from the code: `python docs/generate.py`.
+
+    operators.md    every declared operator, from its declaration, the families' traits and ONNX's own history
+    flags.md        every command and flag, from the command line's functions and the table of ATC's flags
+    errors.md       every error code, from `tensor_types.error_codes` and the places in the code that raise it
+
+`tests/docs` compares the files with what this gives.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("acl", "acl_runtime", "atc", "codegen", "frontend", "graph_opt", "tensor_types")
+_NOTE = "<!-- Written by docs/generate.py; do not edit. -->\n"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+# --- operators
+
+
+def operators() -> str:
+    """docs/operators.md."""
+    import onnx.defs
+
+    from frontend.normalise import pending
+    from graph_opt.ir import ops
+    from graph_opt.ir.ops.registry import Op
+
+    first: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain:
+            first[schema.name] = min(schema.since_version, first.get(schema.name, schema.since_version))
+
+    def row(op: Op) -> list[str]:
+        domain, _, name = op.name.rpartition("::")
+        family, dtypes = _native(op.name)
+        return [name, str(first[op.name]) if not domain else "1", op.kind, family or "AI CPU", dtypes]
+
+    declared: dict[str, list[Op]] = {}
+    for op in ops.declared():
+        domain = op.name.rpartition("::")[0] or "ai.onnx"
+        if domain != "ai.onnx" or op.name in first:  # the compiler's own operators stand in no model
+            declared.setdefault(domain, []).append(op)
+    older = sorted(name for name in pending._RULES if name in first and ops.get(name) is None)
+    parts = [
+        "# Operators\n\n" + _NOTE,
+        """
+Every operator that a model may use. "Opset" is the oldest of its domain that has it; forms of all opsets from there on
+are read as the newest one. "Native" names the family of tile kernels that computes it, and the dtypes that the family
+takes; `region` fuses element-wise operators, `alias` shares the bytes of its input. The rest, other dtypes, and forms
+that a family does not know run on the AI CPU, in any dtype that ONNX allows. Passes also rewrite operators of the AI
+CPU into native ones: normalisations, GELU, attention, quantised operators. `atc convert -v` says what became of a
+model.
+
+Operators of your own: [custom operators](custom_operators.md).
+""",
+    ]
+    for domain, found in declared.items():
+        rows = [row(op) for op in sorted(found, key=lambda o: o.name)]
+        parts.append(f"\n## {domain}\n\n{len(rows)} operators.\n\n")
+        parts.append(table(["operator", "opset", "class", "native", "dtypes of the family"], rows))
+        if domain == "ai.onnx":
+            parts.append(f"\nOlder operators that are read as newer ones: {', '.join(older)}.\n")
+    return "".join(parts)
+
+
+def _native(name: str) -> tuple[str, str]:
+    """Family and dtypes of an operator's kernels."""
+    from atc.lower import RESHAPES
+    from codegen.kernels import TRAITS
+
+    if name in RESHAPES:
+        return "alias", ""
+    anchored = [t for t in TRAITS if name in t.anchors]
+    # Of the families without anchors the last one takes an operator by itself.
+    absorbed = [t for t in reversed(TRAITS) if not t.anchors and name in t.epilogue]
+    for traits in anchored + absorbed:
+        return traits.name, " ".join(sorted(traits.dtypes))
+    return "", ""
+
+
+# --- flags
+
+
+def flags() -> str:
+    """docs/flags.md."""
+    from atc.cli import app
+    from atc.spelling import FLAGS
+
+    parts = [
+        "# Commands and flags\n\n" + _NOTE,
+        """
+`atc --version` prints the version, `atc <command> --help` what is here. `--json` prints one JSON object on standard
+output, also for errors. [Errors](errors.md) lists exit codes, [environment](environment.md) the variables that count.
+""",
+    ]
+    for name, function in _commands(app):
+        arguments, options = _parameters(function)
+        usage = " ".join([f"atc {name}", *(f"<{a[0]}>" if a[3] else f"[{a[0]}]" for a in arguments), "[flags]"])
+        parts.append(f"\n## atc {name}\n\n{inspect.getdoc(function)}\n\n```\n{usage}\n```\n\n")
+        rows = [[f"`{a[0]}`", a[1], a[2], a[4]] for a in (*arguments, *options)]
+        parts.append(table(["argument or flag", "value", "default", "meaning"], rows))
+    parts.append(
+        "\n## ATC's own spelling\n\n`atc --model=m.onnx --framework=5 --output=m --soc_version=Ascend910B2 ...` "
+        "converts. `--k=v` and\n`--k v` are the same; `--json` goes as well.\n\n"
+    )
+    parts.append(table(["flag", "value"], [[f"`--{flag}`", meaning] for flag, meaning in FLAGS.items()]))
+    return "".join(parts)
+
+
+def _commands(app: Any, prefix: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__.strip("_").replace("_", "-")
+        yield f"{prefix}{name}", command.callback
+    for group in app.registered_groups:
+        yield from _commands(group.typer_instance, f"{prefix}{group.name} ")
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """(name, value, default, required, meaning) of arguments, and of options."""
+    hints = get_type_hints(function, include_extras=True)
+    arguments: list[tuple[Any, ...]] = []
+    options: list[tuple[Any, ...]] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind, info = get_args(hints[name])[:2]
+        required = parameter.default is inspect.Parameter.empty
+        default = "" if required or parameter.default in (None, "", False) else str(parameter.default)
+        base = next((t for t in (*get_args(kind), kind) if t is not type(None)), kind)
+        several = "(may be repeated)" if "list" in str(kind) else ""
+        if type(info).__name__ == "ArgumentInfo":
+            arguments.append((name.upper(), _value(base), default, required, info.help or ""))
+        else:
+            # Inside Annotated, typer takes the first spelling for the default.
+            spelled = [d for d in (info.default, *(info.param_decls or ())) if isinstance(d, str)]
+            value = " ".join(filter(None, (_value(base), several)))
+            options.append(
+                ("`, `".join(spelled or [f"--{name.replace('_', '-')}"]), value, default, required, info.help or "")
+            )
+    return arguments, options
+
+
+def _value(kind: Any) -> str:
+    names = {bool: "", int: "number", str: "text", Path: "path"}
+    return names[next(t for t in (*get_args(kind), kind) if t in names)]
+
+
+# --- errors
+
+
+def errors() -> str:
+    """docs/errors.md."""
+    from tensor_types.error_codes import ERROR_CODES
+
+    raised = raised_codes()
+    rows = [
+        [code, known.meaning, str(known.exit_code), known.remedy, ", ".join(sorted(raised.get(code, ())))]
+        for code, known in sorted(ERROR_CODES.items())
+    ]
+    return (
+        "# Errors\n\n" + _NOTE + """
+Each error has a code, a message, the place (node, operator, tensor or flag) and a remedy that fits the case. With
+`--json` a command prints `{"error": {"code", "message", "where": {"node", "op", "tensor", "flag"}, "remedy"}}` on
+standard output; without, the same in lines on standard error. In Python they are exceptions, subclasses of
+`tensor_types.errors.OpenAtcError`, with `code`, `message`, `where` and `remedy`.
+
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | internal error; the traceback is in the log file that the message names |
+| 2 | wrong command line |
+| 3 | invalid model, package or input |
+| 4 | an operator is not supported |
+| 5 | memory or disk is exhausted |
+| 6 | `atc compare`: an accuracy limit is broken, or something could not be judged |
+| 7 | the environment: a missing package, a folder that cannot be written, a processor that is too old |
+| 130 | interrupted |
+
+"""
+        + table(["code", "meaning", "exit code", "what helps", "raised in"], rows)
+    )
+
+
+@functools.cache
+def raised_codes() -> dict[str, set[str]]:
+    """Rooms by the code that they raise: as a literal, or by an error class whose default it is."""
+    trees = {path: ast.parse(path.read_text()) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
+    del trees[ROOT / "tensor_types" / "error_codes.py"]
+    nodes = [(path.relative_to(ROOT).parts[0], node) for path, tree in trees.items() for node in ast.walk(tree)]
+    parents: dict[str, str] = {}
+    defaults: dict[str, ast.Constant] = {}
+    for _, node in nodes:
+        if isinstance(node, ast.ClassDef):
+            parents.setdefault(node.name, next((b.id for b in node.bases if isinstance(b, ast.Name)), ""))
+            for item in node.body:
+                if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "default_code":
+                    assert isinstance(item.value, ast.Constant)
+                    defaults[node.name] = item.value
+    found: dict[str, set[str]] = {}
+    for room, node in nodes:
+        if isinstance(node, ast.Constant) and is_code(node.value) and node not in defaults.values():
+            found.setdefault(str(node.value), set()).add(room)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            while name in parents and name not in defaults:
+                name = parents[name]
+            if name in defaults and not any(k.arg == "code" for k in node.keywords):
+                found.setdefault(str(defaults[name].value), set()).add(room)
+    return found
+
+
+def is_code(value: object) -> bool:
+    """True for the text of an error code."""
+    return isinstance(value, str) and len(value) == 6 and value[0] == "E" and value[1:].isdigit()
+
+
+PAGES: dict[str, Callable[[], str]] = {"operators.md": operators, "flags.md": flags, "errors.md": errors}
+
+
+def main() -> None:
+    """Writes every page."""
+    for name, page in PAGES.items():
+        (ROOT / "docs" / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

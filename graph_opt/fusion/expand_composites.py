@@ -1,0 +1,109 @@
+"""Writes operators that are compositions of others, and have no kernel of their own, as those others.
+
+    BiasGelu(a, b)                              -> Gelu(a + b)
+    FastGelu(x [, b])                           -> Gelu(x [+ b]) {approximate="tanh"}
+    com.microsoft::Gelu(x)                      -> Gelu(x)
+    SkipLayerNormalization(x, skip, ...)        -> LayerNormalization(x + skip [+ bias]), the sum a result as well
+    SkipSimplifiedLayerNormalization(...)       -> RMSNormalization(x + skip [+ bias]), likewise
+    LpNormalization(x)                          -> x / max(norm of x, the least number above 0)
+    MeanVarianceNormalization(x)                -> d = x - mean(x);  d / (sqrt(mean(d*d)) + 1e-9)
+
+Rules
+1. Mean and inverse deviation of the skip norms must be unused.
+2. The maximum makes a row of zeros stay zero, as LpNormalization has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from graph_opt.ir import Value
+from graph_opt.ir.patterns import Declined, Match, OpPattern, Pattern, any_value, attribute, op, optional
+from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rules import Rule, RulePass
+
+_X, _GAMMA, _BETA = any_value("x"), any_value("gamma"), optional(any_value("beta"))
+_BIAS = optional(any_value("bias"))
+_SKIP_EPSILON = 1e-12
+"""The skip norms' own default."""
+
+
+def _sum(rewriter: Rewriter, match: Match) -> Value:
+    """x plus what the match has of skip and bias."""
+    total = match["x"]
+    for term in (match.get("skip"), match.get("bias")):
+        if term is not None:
+            total = match.insert(rewriter, "Add", [total, term])
+    return total
+
+
+def _gelu(approximate: str, rewriter: Rewriter, match: Match) -> None:
+    match.become(rewriter, "Gelu", [_sum(rewriter, match)], {"approximate": approximate})
+
+
+def _skip_norm(operator: str, rewriter: Rewriter, match: Match) -> Declined | None:
+    root = match.root
+    if any(v.uses or rewriter.graph.is_output(v) for v in root.outputs[1:3]):
+        return Declined("its mean or deviation is used")
+    total = _sum(rewriter, match)
+    for result in root.outputs[3:]:
+        rewriter.replace(result, total)
+    parameters = [match["gamma"], *([match["beta"]] if match.get("beta") else [])]
+    attrs = {"axis": -1, "epsilon": root.attrs.get("epsilon", _SKIP_EPSILON)}
+    match.become(rewriter, operator, [total, *parameters], attrs)
+    return None
+
+
+def _lp_norm(rewriter: Rewriter, match: Match) -> None:
+    x, root = match["x"], match.root
+    type_ = x.dtype.numpy
+    axes = rewriter.constant(np.array([attribute(root, "axis")], np.int64), f"{root.name}/axes")
+    length = match.insert(rewriter, f"ReduceL{attribute(root, 'p')}", [x, axes], {"keepdims": 1})
+    least = rewriter.constant(np.nextafter(np.zeros((), type_), np.ones((), type_)), f"{root.name}/least")
+    match.become(rewriter, "Div", [x, match.insert(rewriter, "Max", [length, least])])
+
+
+def _mean_variance(rewriter: Rewriter, match: Match) -> None:
+    x, root = match["x"], match.root
+    axes = rewriter.constant(np.array(attribute(root, "axes"), np.int64), f"{root.name}/axes")
+    small = rewriter.constant(np.asarray(1e-9, x.dtype.numpy), f"{root.name}/small")
+
+    def mean(value: Value) -> Value:
+        return match.insert(rewriter, "ReduceMean", [value, axes], {"keepdims": 1})
+
+    centred = match.insert(rewriter, "Sub", [x, mean(x)])
+    variance = mean(match.insert(rewriter, "Mul", [centred, centred]))
+    deviation = match.insert(rewriter, "Sqrt", [variance])
+    match.become(rewriter, "Div", [centred, match.insert(rewriter, "Add", [deviation, small])])
+
+
+def _contrib(name: str, *inputs: Pattern) -> OpPattern:
+    return op(f"com.microsoft::{name}", *inputs)
+
+
+@dataclass(frozen=True)
+class ExpandComposites(RulePass):
+    """See the module."""
+
+    name: ClassVar[str] = "expand-composites"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("gelu", _contrib("Gelu", _X), partial(_gelu, "none")),
+        Rule("bias-gelu", _contrib("BiasGelu", _X, _BIAS), partial(_gelu, "none")),
+        Rule("fast-gelu", _contrib("FastGelu", _X, _BIAS), partial(_gelu, "tanh")),
+        Rule(
+            "skip-layer-norm",
+            _contrib("SkipLayerNormalization", _X, any_value("skip"), _GAMMA, _BETA, _BIAS),
+            partial(_skip_norm, "LayerNormalization"),
+        ),
+        Rule(
+            "skip-rms-norm",
+            _contrib("SkipSimplifiedLayerNormalization", _X, any_value("skip"), _GAMMA, _BIAS),
+            partial(_skip_norm, "RMSNormalization"),
+        ),
+        Rule("lp-norm", op("LpNormalization", _X), _lp_norm),
+        Rule("mean-variance-norm", op("MeanVarianceNormalization", _X), _mean_variance),
+    )

@@ -1,0 +1,224 @@
+"""Segments: a model whose sizes partly only a run decides is planned as a row of plans, run one after another.
+
+A late dim is known once a host task has made a tensor that has it as an extent. A segment is what can run natively
+with the dims known at its start: its records are those whose operands the segments before it, or itself, make, and
+whose sizes are known. Between segments, tensors are passed on; the next one is bound to their actual shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from graph_opt.plan.planner import plan
+from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
+from tensor_types.dims import Dim, Expr, names
+from tensor_types.dtypes import DType
+from tensor_types.errors import InvalidModel, UnsupportedOperator
+
+MODEL_INPUTS = 0
+"""Row of the tensors that the caller gives; row s + 1 holds the outputs of segment s."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A plan, and for each of its inputs where it comes from: (row, number in it)."""
+
+    plan: Plan
+    sources: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """Segments in order; `outputs` tells for each output of the model its (row, number in it)."""
+
+    segments: tuple[Segment, ...]
+    outputs: tuple[tuple[int, int], ...]
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Texts of all programs, each once, in order of first use."""
+        return tuple(dict.fromkeys(p for s in self.segments for p in s.plan.programs))
+
+
+def plan_model(model: PlanInput) -> ModelPlan:
+    """Splits a model at the sizes that only a run decides (`PlanInput.late_dims`) and plans each segment.
+
+    InvalidModel if records contradict each other, UnsupportedOperator if a native task needs a size that no host task
+    before it decides.
+    """
+    return _Splitter(model).split()
+
+
+def taken_and_given(record: Record) -> tuple[set[str], set[str]]:
+    """Names of the values that a record takes and gives."""
+    if isinstance(record, AliasRecord):
+        return {record.input}, {record.output}
+    if isinstance(record, HostRecord):
+        return {n for n in record.inputs if n}, set(record.outputs)
+    takes = {o.value for o in record.operands if o.value and o.role in ("in", "inout")}
+    return takes, {o.value for o in record.operands if o.value and o.role in ("out", "inout")}
+
+
+class _Splitter:
+    def __init__(self, model: PlanInput) -> None:
+        self.model = model
+        self.values: dict[str, ValueInfo] = {v.name: v for v in model.values}
+        for name in (*model.inputs, *model.outputs):
+            if name in self.values and not self.values[name].format.is_plain:
+                raise InvalidModel("an end of the model has a format of its own", where={"tensor": name})
+        self.touched = [taken_and_given(s.record) for s in model.records]
+        self.witness = self._witnesses()
+        """The tensor whose shape tells a late dim."""
+        self.made: dict[str, int] = {}
+        """Segment that makes a value; model inputs and constants are there from the start."""
+
+    def split(self) -> ModelPlan:
+        place = self._place_records()
+        count = max(place, default=0) + 1
+        records = [[s for s, at in zip(self.model.records, place, strict=True) if at == n] for n in range(count)]
+        late = [self._late_dims(rows, n) for n, rows in enumerate(records)]
+        inputs = [self.model.inputs, *(self._inputs(records[n], late[n], n) for n in range(1, count))]
+        wanted = set().union(*inputs[1:])
+        outputs: list[tuple[str, ...]] = []
+        for n in range(count):
+            results = [name for name in self.model.outputs if self.made.get(name, 0) == n]
+            passed = dict.fromkeys(v for s in records[n] for v in sorted(taken_and_given(s.record)[1]) if v in wanted)
+            outputs.append((*results, *(v for v in passed if v not in results)))
+        segments = [
+            Segment(
+                plan(self._part(records[n], inputs[n], outputs[n], late[n], late[:n])),
+                tuple(self._source(name, outputs) for name in inputs[n]),
+            )
+            for n in range(count)
+        ]
+        at = [0] * count
+        ends = []
+        for name in self.model.outputs:  # they come first in their segments, in the model's order
+            segment = self.made.get(name, 0)
+            ends.append((segment + 1, at[segment]))
+            at[segment] += 1
+        return ModelPlan(tuple(segments), tuple(ends))
+
+    def _witnesses(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for scheduled in self.model.records:
+            if isinstance(scheduled.record, HostRecord):
+                for name in scheduled.record.outputs:
+                    value = self.values.get(name)
+                    if value is not None:
+                        late = decided(value.dtype, value.shape) & self.model.late_dims.keys()
+                        found.update((d, name) for d in late - found.keys())
+        return found
+
+    def _place_records(self) -> list[int]:
+        """The segment of each record: the first one in which it can run. Writers of one value stay together."""
+        needs = [self._needed(s) for s in self.model.records]
+        place = [0] * len(self.model.records)
+        changed = True
+        while changed:
+            changed = False
+            for number, scheduled in enumerate(self.model.records):
+                takes, gives = self.touched[number]
+                operands = (*takes, *gives, *(name for name, _ in scheduled.guards))
+                at = max((self.made.get(v, 0) for v in operands), default=0)
+                place[number] = max(at, *(self.made.get(self.witness[d], 0) + 1 for d in needs[number]), 0)
+                if place[number] > len(place):
+                    raise InvalidModel(
+                        "a tensor is written before and after a size that depends on it",
+                        where={"node": scheduled.record.node},
+                    )
+                for name in gives:
+                    if self.made.get(name, -1) < place[number]:
+                        self.made[name] = place[number]
+                        changed = True
+        return place
+
+    def _needed(self, scheduled: Scheduled) -> frozenset[str]:
+        """The late dims that have to be known before a record can run: none for the host, which takes what comes."""
+        record = scheduled.record
+        if isinstance(record, HostRecord):
+            return frozenset()
+        sizes: list[Dim] = []
+        for name in set().union(*taken_and_given(record)):
+            sizes.extend(self.values[name].shape or () if name in self.values else ())
+        if isinstance(record, KernelRecord):
+            sizes.extend((*record.dims, record.grid, *(o.bytes for o in record.operands)))
+        else:
+            sizes.append(record.byte_offset)
+        needed = _names(sizes) & self.model.late_dims.keys()
+        if needed - self.witness.keys():
+            raise UnsupportedOperator(
+                f"a native task needs the size {min(needed - self.witness.keys())}, which only the run decides",
+                where={"node": record.node},
+                remedy="lower the node for the AI CPU",
+            )
+        return frozenset(needed)
+
+    def _late_dims(self, records: Iterable[Scheduled], segment: int) -> dict[str, tuple[int, int | None]]:
+        """The late dims that are known in a segment and that something in it depends on."""
+        shapes = (self.values[v].shape or () for v in _touched(records) if v in self.values)
+        used = _names(d for shape in shapes for d in shape)
+        known = {d for d, tensor in self.witness.items() if self.made[tensor] < segment}
+        return {d: bounds for d, bounds in self.model.late_dims.items() if d in used & known}
+
+    def _inputs(self, records: Iterable[Scheduled], late: Iterable[str], segment: int) -> tuple[str, ...]:
+        """What a segment takes from those before it: operands, and the tensors that tell its late dims."""
+        outside = [v for v in _touched(records) if self._is_ready(v, segment)]
+        return tuple(dict.fromkeys((*(self.witness[d] for d in late), *outside)))
+
+    def _is_ready(self, name: str, segment: int) -> bool:
+        """True if a segment before this one, or the caller, gives the value. Values of no elements nobody makes."""
+        return name in self.model.inputs or (name in self.made and self.made[name] < segment)
+
+    def _source(self, name: str, outputs: list[tuple[str, ...]]) -> tuple[int, int]:
+        if name in self.model.inputs:
+            return MODEL_INPUTS, self.model.inputs.index(name)
+        return self.made[name] + 1, outputs[self.made[name]].index(name)
+
+    def _part(
+        self, records: list[Scheduled], inputs: tuple[str, ...], outputs: tuple[str, ...],
+        late: Mapping[str, tuple[int, int | None]], before: list[dict[str, tuple[int, int | None]]],
+    ) -> PlanInput:  # fmt: skip
+        """One segment as a model of its own.
+
+        A demand is checked in the first segment that knows its dims, one with guards wherever records have the same.
+        """
+        touched = {*inputs, *outputs, *_touched(records)}
+        dims = {**self.model.dims, **late}
+        old = [{*self.model.dims, *known} for known in before]
+        guards = {s.guards for s in records}
+        demands = []
+        for demand in self.model.requirements:
+            wanted = names(demand.left) | names(demand.right)
+            here = demand.guards in guards if demand.guards else not any(wanted <= known for known in old)
+            if wanted <= dims.keys() and here:
+                demands.append(demand)
+        kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input")}
+        values = [
+            v if v.kind == "constant" else replace(v, kind=kinds.get(v.name, "temporary"))
+            for v in self.model.values
+            if v.name in touched
+        ]
+        return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(demands))
+
+
+def decided(dtype: DType, shape: Iterable[Dim] | None) -> set[str]:
+    """The dims that the actual shape of a tensor tells, each being an extent of its own."""
+    if dtype.kind == "handle":
+        return set()
+    return {str(d) for d in shape or () if isinstance(d, Expr) and d.is_name}
+
+
+def _touched(records: Iterable[Scheduled]) -> list[str]:
+    """Names of all values that records take or give, and of their conditions, each once, in order."""
+    found: dict[str, None] = {}
+    for scheduled in records:
+        takes, gives = taken_and_given(scheduled.record)
+        found.update(dict.fromkeys((*sorted(takes), *sorted(gives), *(name for name, _ in scheduled.guards))))
+    return list(found)
+
+
+def _names(sizes: Iterable[Dim]) -> set[str]:
+    return set().union(*map(names, sizes))

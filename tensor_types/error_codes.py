@@ -1,0 +1,54 @@
+"""Every error code with its meaning, the exit code of a command that ends with it, and what helps in general.
+
+Codes are those of ATC where it has one for the case. A message says what is wrong in the case at hand, and its remedy
+is more exact than the one here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ErrorCode(NamedTuple):
+    """`exit_code`: 1 internal, 2 usage, 3 invalid input or model, 4 unsupported operator, 5 resource, 7 environment,
+    130 interrupted."""
+
+    meaning: str
+    exit_code: int
+    remedy: str
+
+
+ERROR_CODES: dict[str, ErrorCode] = {
+    "E10001": ErrorCode("A flag or an argument has a value that it cannot have", 2, "use one that the message lists"),
+    "E10002": ErrorCode("`--input_shape` is not of the form name:d,d", 2, 'write "name:1,3,224,224;other:1,-1"'),
+    "E10007": ErrorCode("`--framework` is missing or not 5", 2, "export the model to ONNX and give `--framework=5`"),
+    "E10008": ErrorCode("`--soc_version` is missing", 2, "name a chip"),
+    "E10011": ErrorCode("`--input_shape` holds a dim that is neither positive nor -1", 3, "give another dim"),
+    "E10016": ErrorCode("`--input_shape` names an input that the model has not", 3, "use one that the message lists"),
+    "E10022": ErrorCode("`--output` names a folder", 2, "give a file name"),
+    "E10049": ErrorCode("`--input_shape` has another number of dims than the input", 3, "give one dim an axis"),
+    "E10050": ErrorCode("`--input_shape` contradicts the model", 3, "give the model's own dim, or -1"),
+    "E10054": ErrorCode("A flag that is needed is missing", 2, "add it; quote values that hold a semicolon"),
+    "E10055": ErrorCode("The model uses a newer opset than this program knows", 3, "export with an older opset"),
+    "E10056": ErrorCode("Two flags exclude each other", 2, "give one of them"),
+    "E10130": ErrorCode("The user interrupted the work", 130, "run it again; nothing is half written"),
+    "E13001": ErrorCode("A file cannot be opened", 3, "check the path and its permissions"),
+    "E13003": ErrorCode("A tile program could not be compiled", 7, "see the cause; report it with the model"),
+    "E13004": ErrorCode("A file cannot be written", 7, "choose a folder that can be written, with space left"),
+    "E13005": ErrorCode("A model, package or key file cannot be read", 3, "copy it again, or make it again"),
+    "E13010": ErrorCode("A package needs a custom operator that is not registered", 4, "import the module named"),
+    "E13014": ErrorCode("An operator, a tensor or an input is not valid", 3, "see the place; export the model again"),
+    "E13015": ErrorCode("The data of a constant do not fit dtype and shape", 3, "the model is damaged: export again"),
+    "E13024": ErrorCode("The machine lacks something that is needed", 7, "install or allow what the message names"),
+    "E13025": ErrorCode("An input of a node or of the model is not valid", 3, "see the place; export the model again"),
+    "E13026": ErrorCode("External data lie outside the model's folder", 3, "put the data file beside the model"),
+    "E13031": ErrorCode("An output has no producer, or more than one", 3, "give each tensor one producer"),
+    "E14001": ErrorCode("Memory, disk or a stated limit is exhausted", 5, "use smaller shapes, or free some space"),
+    "E14002": ErrorCode("An attribute that is needed is missing", 3, "the model is damaged: export it again"),
+    "E16002": ErrorCode("Operators have no implementation", 4, "see `atc check`; `atc.register_op` adds operators"),
+    "E16004": ErrorCode("The file holds no ONNX graph with outputs", 3, "export the model again"),
+    "E16005": ErrorCode("A domain is imported twice, or not at all", 3, "keep one opset_import for each domain"),
+    "E17001": ErrorCode("The verifier refuses a tile program", 3, "mend the program: the message has the statement"),
+    "E17002": ErrorCode("A plan breaks a rule of memory or order", 1, "report it with the model"),
+    "E19999": ErrorCode("A fault of the product", 1, "report it with the log file that the message names"),
+}
