@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from codegen.llvm.cube_amx import TileEmitter
@@ -137,6 +137,7 @@ class _Emitter:
 
     # Rows
     def _rows(self, columns: _Columns) -> None:
+        self.excess = self._excess(columns)
         most = 1 if self.dot else rows_per_tile(self.target, len(columns.masks))
         inner, outer = self.site.m[-1:], self.site.m[:-1]
         x = inner[0] if inner else 1
@@ -156,6 +157,16 @@ class _Emitter:
             lambda i, size: self._tile(columns, (*at, i) if inner else (),
                                        [(*[0] * len(at), dx) if inner else () for dx in range(size)]),
         ))  # fmt: skip
+
+    def _excess(self, columns: _Columns) -> list[str]:
+        """What the products exceed the real sums by, a vector for each of the columns'; the same in every row."""
+        edges = self.products.edges() if isinstance(self.products, ByteQuads) else None
+        vectors = len(columns.masks)
+        if edges is None or 0 in self.site.k:
+            return []
+        axes = [replace(axis, a=0) for axis in self.axes]
+        row = RegisterRow(self.site.a.pointer, 0)
+        return self._reduction([row], columns, edges, axes).run(["zeroinitializer"] * vectors)
 
     def _outer(
         self, extents: Sequence[Value], at: tuple[Value, ...], body: Callable[[tuple[Value, ...]], None]
@@ -195,23 +206,23 @@ class _Emitter:
                     at = fn.add(at, fn.mul(step, stride))
                 moved[moving] = fn.offset(base, at, elements.storage(site.a.dtype))
             rows.append(RegisterRow(moved[moving], static))
-        n_step = site.b.strides[-1]
-        start = fn.offset(site.b.pointer, fn.mul(columns.start, n_step), elements.storage(site.b.dtype))
-        read_masks = (None,) * vectors if columns.whole else columns.masks
-        schedule = self._schedule(len(rows), vectors)
-        reduction = Reduction(
-            fn,
-            self.products,
-            site.a.dtype,
-            site.b.dtype,
-            rows,
-            RegisterColumns(start, n_step, read_masks),
-            self.axes,
-            schedule,
-        )
-        sums = initial if 0 in site.k else reduction.run(initial)
+        if self.excess:
+            initial = [
+                fn.emit(f"sub {elements.vector} {value}, {self.excess[i % vectors]}") for i, value in enumerate(initial)
+            ]
+        sums = initial if 0 in site.k else self._reduction(rows, columns, self.products, self.axes).run(initial)
         tile.vectors = [sums[i : i + vectors] for i in range(0, len(sums), vectors)]
         site.finish(fn, tile)
+
+    def _reduction(
+        self, rows: Sequence[RegisterRow], columns: _Columns, products: Elements, axes: Sequence[ReductionAxis]
+    ) -> Reduction:
+        fn, site, vectors = self.fn, self.site, len(columns.masks)
+        n_step = site.b.strides[-1]
+        start = fn.offset(site.b.pointer, fn.mul(columns.start, n_step), self.elements.storage(site.b.dtype))
+        read = RegisterColumns(start, n_step, (None,) * vectors if columns.whole else columns.masks)
+        schedule = self._schedule(len(rows), vectors)
+        return Reduction(fn, products, site.a.dtype, site.b.dtype, rows, read, axes, schedule)
 
     def _dot(self, row: str, columns: _Columns) -> str:
         """The dot products of one row of a with the columns of a transposed b."""

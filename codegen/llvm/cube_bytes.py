@@ -20,6 +20,8 @@ from tensor_types.dtypes import DType
 
 _PAIR_PRODUCT = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 _QUAD_PRODUCT = {16: "llvm.x86.avx512.vpdpbusd.512"}
+_EDGE = f"splat (i32 {0x80808080 - (1 << 32)})"
+"""Bytes of 128, or of -128."""
 
 
 def byte_elements(
@@ -73,16 +75,26 @@ class BytePairs(Elements):
 
 
 class ByteQuads(Elements):
-    """Four k per step from one 32-bit lane of a and of b."""
+    """Four k per step from one 32-bit lane of a and of b.
+
+    vpdpbusd multiplies unsigned by signed bytes. Two signed operands: a moves up by 128, and its sums exceed the real
+    ones by those of `edges()`, which are the same for all rows. Two unsigned ones: b moves down by 128, and what the
+    sums lack, 128 times the bytes of a, is subtracted step by step.
+    """
 
     group = 4
 
     def __init__(self, target: HostClass, acc: DType, a: DType, b: DType) -> None:
         super().__init__(target, acc)
-        self.a, self.b = a, b
+        self.a, self.b, self.target = a, b, target
         self.dot = "vnni" in target.features and self.lanes in _QUAD_PRODUCT
         self.pairs = target.triple == "x86_64"
         self.words = f"<{2 * self.lanes} x i16>"
+        self.kinds = (a.kind, b.kind)
+
+    def edges(self) -> Elements | None:
+        """Elements that take every byte of a for 128, where a moves up by as much; else None."""
+        return _Edges(self.target, self.acc, self.a, self.b) if self.dot and self.kinds == ("int", "int") else None
 
     def load(self, fn: Function, pointer: str, dtype: DType, step: Value = 4, mask: str | None = None) -> Factor:
         if mask:
@@ -90,23 +102,24 @@ class ByteQuads(Elements):
             quads = fn.call(self.vector, name, f"ptr align 1 {pointer}", mask, f"{self.vector} zeroinitializer")
         else:
             quads = fn.load(self.vector, pointer)
-        if self.dot:
-            return self._dot_factor(fn, quads, flips=self.a.kind == self.b.kind == "uint", other=self.a)
-        return self._split(fn, quads, dtype)
+        if not self.dot:
+            return self._split(fn, quads, dtype)
+        return self._moved(fn, quads) if self.kinds == ("uint", "uint") else quads
 
     def broadcast(self, fn: Function, pointer: str, dtype: DType) -> Factor:
         quads = fn.splat(fn.load("i32", pointer), "i32", self.lanes)
-        if self.dot:
-            return self._dot_factor(fn, quads, flips=self.a.kind == self.b.kind == "int", other=self.b)
-        return self._split(fn, quads, dtype)
+        if not self.dot:
+            return self._split(fn, quads, dtype)
+        if self.kinds == ("uint", "uint"):
+            return quads, self._dot(fn, "zeroinitializer", quads, _EDGE)
+        return self._moved(fn, quads) if self.kinds == ("int", "int") else quads
 
     def multiply_add(self, fn: Function, a: Factor, b: Factor, c: str) -> str:
         if self.dot:
-            (left, left_moved), (right, right_moved) = a, b
-            unsigned_first = (self.a.kind, self.b.kind) != ("int", "uint")
-            c = self._dot(fn, c, left, right) if unsigned_first else self._dot(fn, c, right, left)
-            moved = left_moved or right_moved
-            return fn.emit(f"sub {self.vector} {c}, {moved}") if moved else c
+            if self.kinds == ("uint", "uint"):
+                left, lacking = a
+                return fn.emit(f"sub {self.vector} {self._dot(fn, c, left, b)}, {lacking}")
+            return self._dot(fn, c, b, a) if self.kinds == ("int", "uint") else self._dot(fn, c, a, b)
         for left, right in zip(a, b, strict=True):
             if self.pairs:
                 product = fn.call(
@@ -121,19 +134,9 @@ class ByteQuads(Elements):
         t = self.vector
         return fn.call(t, _QUAD_PRODUCT[self.lanes], f"{t} {c}", f"{t} {unsigned}", f"{t} {signed}")
 
-    def _dot_factor(self, fn: Function, quads: str, flips: bool, other: DType) -> Factor:
-        """(operand of vpdpbusd, what to subtract from the sum for it).
-
-        The instruction multiplies unsigned by signed bytes. With two signed operands a moves up by 128, with two
-        unsigned ones b moves down by 128 (the top bit flips): the sum gains 128 times the bytes of the one that stays.
-        """
-        edge = f"splat (i32 {0x80808080 - (1 << 32)})"
-        if flips:
-            return fn.emit(f"xor {self.vector} {quads}, {edge}"), ""
-        if self.a.kind != self.b.kind:
-            return quads, ""
-        operands = (quads, edge) if other.kind == "uint" else (edge, quads)
-        return quads, self._dot(fn, "zeroinitializer", *operands)
+    def _moved(self, fn: Function, quads: str) -> str:
+        """Bytes between signed and unsigned ones, 128 apart: the top bit flips."""
+        return fn.emit(f"xor {self.vector} {quads}, {_EDGE}")
 
     def _split(self, fn: Function, quads: str, dtype: DType) -> Factor:
         """The bytes as vectors that multiply lane by lane: even and odd ones as 16-bit words, or four of 32 bits."""
@@ -149,3 +152,10 @@ class ByteQuads(Elements):
             high = fn.emit(f"shl {t} {quads}, splat (i32 {24 - 8 * byte})") if byte < 3 else quads
             parts.append(fn.emit(f"{right} {t} {high}, splat (i32 24)"))
         return tuple(parts)
+
+
+class _Edges(ByteQuads):
+    """Every byte of a is 128."""
+
+    def broadcast(self, fn: Function, pointer: str, dtype: DType) -> Factor:
+        return _EDGE

@@ -287,12 +287,18 @@ class Rewriter:
 
     def _split_around(self, members: Mapping[Node, None]) -> tuple[list[Node], list[Node], list[Node]]:
         """Nodes that can precede the set, nodes that can follow it, and the set in graph order."""
-        before: list[Node] = []
+        nodes = self.graph.nodes
+        places = [i for i, n in enumerate(nodes) if n in members]
+        if len(places) != len(members):
+            raise ValueError("a node to be fused is not in the graph")
+        # Only what stands between members can depend on them and feed them: fusing stays linear in their distance.
+        first, end = (places[0], places[-1] + 1) if places else (0, 0)
+        before: list[Node] = nodes[:first]
         after: list[Node] = []
         ordered: list[Node] = []
         depends: set[Value] = set()  # values outside the set that need it
         made: set[Value] = set()
-        for node in self.graph.nodes:
+        for node in nodes[first:end]:
             operands = [v for v in (*node.inputs, *captured_values(node)) if v is not None]
             late = any(v in depends for v in operands)
             if node in members:
@@ -303,13 +309,9 @@ class Rewriter:
             elif late or any(v in made for v in operands):
                 after.append(node)
                 depends.update(node.outputs)
-            elif len(ordered) == len(members):
-                after.append(node)
             else:
                 before.append(node)
-        if len(ordered) != len(members):
-            raise ValueError("a node to be fused is not in the graph")
-        return before, after, ordered
+        return before, [*after, *nodes[end:]], ordered
 
     def inline(self, fused: Node) -> list[Node]:
         """Puts the body of a `Fused` node in its place and returns the new nodes; interior source tensors surface."""

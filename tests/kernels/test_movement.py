@@ -152,7 +152,10 @@ def test_gather_nd_of_whole_slices() -> None:
         case = Case("movement", [("GatherND", ["x", "i"], ["y"], {})], {"x": f32(n, 9), "i": index}, ["y"])
         case.symbolic, case.dims = symbolic, {"n": n, "m": m}
         check(case, lower_movement)
-    for arrays in ({"x": f32(3, 4), "i": np.zeros((2, 2), np.int64)}, {"x": f32(2, 4), "i": np.zeros((2, 1), np.int64)}):
+    for arrays in (
+        {"x": f32(3, 4), "i": np.zeros((2, 2), np.int64)},
+        {"x": f32(2, 4), "i": np.zeros((2, 1), np.int64)},
+    ):
         attrs = {"batch_dims": 1} if arrays["i"].shape[-1] == 1 else {}
         case = Case("movement", [("GatherND", ["x", "i"], ["y"], attrs)], arrays, ["y"])
         with pytest.raises(NotLowerable, match="several axes"):
