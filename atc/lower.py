@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from codegen.kernels import lower_node
+from acl_runtime.kernels import check_program
+from codegen.kernels import NotLowerable, lower_node
 from codegen.targets import Target
-from codegen.targets import target as target_named
-from codegen.tile.text import parse_program
-from codegen.tile.verifier import VerifyError, verify
+from codegen.tile.verifier import VerifyError
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.rewriter import Rewriter, captured_values
@@ -58,26 +57,37 @@ def lower_graph(graph: Graph, target: Target) -> Lowered:
             continue
         if not late and node.op == "IfMerge" and _add_merge(lowered, node, target):
             continue
-        records = lower_node(node, target) if node.op == "Fused" and not late else None
-        if records is not None and sizes.are_met(node) and not _are_proven(records, target):
-            records = None  # a late size may be 0, for which a kernel need not be made
-        if records is not None:
-            for record in records:
-                _surface_constants(graph, node, record)
-                lowered.add(record, node)
+        try:
+            if late:
+                raise NotLowerable("its size is known only at run time")
+            records = _native_records(node, target)
+        except NotLowerable as reason:
+            for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
+                _add_host(lowered, inner, str(reason))
+                sizes.decide(inner)
             continue
-        for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
-            reason = (
-                "its size is known only at run time"
-                if late
-                else "no kernel for it"
-                if node.op != "Fused"
-                else "no kernel for this form"
-            )
-            _add_host(lowered, inner, reason)
-            sizes.decide(inner)
+        for record in records:
+            _surface_constants(graph, node, record)
+            lowered.add(record, node)
     _drop_unread(graph, lowered, sizes.decided_by)
     return lowered
+
+
+def _native_records(node: Node, target: Target) -> list[Record]:
+    """The tasks of a node; NotLowerable if its family has no kernel, or none that provably stays in bounds."""
+    records = lower_node(node, target)
+    for record in records:
+        if isinstance(record, KernelRecord):
+            _check(record.program, target.name)
+    return records
+
+
+@functools.lru_cache(maxsize=1024)
+def _check(program: str, host: str) -> None:
+    try:
+        check_program(program, host)
+    except VerifyError as error:
+        raise NotLowerable(f"its kernel is not proven to be sound: {error.reason}") from error
 
 
 def _drop_unread(graph: Graph, lowered: Lowered, decided_by: Mapping[str, str]) -> None:
@@ -130,22 +140,32 @@ def _add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
     condition, *branches = node.inputs
     result = node.output
     assert condition is not None
+    copies: list[tuple[Node, list[Record]]] = []
     for expected, branch in zip((1, 0), branches, strict=True):
         if branch is None or branch.shape != result.shape or branch.is_constant:
             return False
-        copy = _copy_node(branch, result, node.name, "movement")
-        records = lower_node(copy, target)
-        if any(isinstance(r, AliasRecord) for r in records or ()):
-            # Equal bytes, but only one branch of the two may be the result: they have to be copied.
-            copy = _copy_node(branch, result, node.name, "region")
-            records = lower_node(copy, target)
-        if records is None or any(isinstance(r, AliasRecord) for r in records):
+        try:
+            copy, records = _copy(branch, result, node.name, target)
+        except NotLowerable:
             return False
         guards = (*(node.attrs.get("guards") or ()), f"{condition.name}={expected}")  # type: ignore[misc]
         copy.attrs["guards"] = guards  # type: ignore[assignment]
+        copies.append((copy, records))
+    for copy, records in copies:
         for record in records:
             lowered.add(record, copy)
     return True
+
+
+def _copy(source: Value, result: Value, name: str, target: Target) -> tuple[Node, list[Record]]:
+    """A node that copies one value into another, and its tasks; NotLowerable if that takes no task."""
+    for family in ("movement", "region"):
+        copy = _copy_node(source, result, name, family)
+        records = _native_records(copy, target)
+        if not any(isinstance(r, AliasRecord) for r in records):
+            return copy, records
+        # Equal bytes: movement would share them, but only one branch of the two may be the result.
+    raise NotLowerable("the branches would share the bytes of the result")
 
 
 def _copy_node(source: Value, result: Value, name: str, family: str) -> Node:
@@ -215,18 +235,13 @@ class _LateSizes:
     """The sizes that only a run decides, less those that a task of the AI CPU has decided so far."""
 
     def __init__(self, graph: Graph) -> None:
-        self.all = frozenset(name for name in graph.dims if is_fresh(name))
-        self.late = set(self.all)
+        self.late = {name for name in graph.dims if is_fresh(name)}
         self.decided_by: dict[str, str] = {}
         """The first value that tells a size."""
 
     def are_late(self, node: Node) -> bool:
         """True if a value of the node, or inside of it, has no bytes or a size that is not decided before it."""
         return any(v.dtype.kind == "handle" or v.shape is None for v in _values(node)) or _depends(node, self.late)
-
-    def are_met(self, node: Node) -> bool:
-        """True if the node depends on a size that only a run decides, be it decided or not."""
-        return _depends(node, self.all)
 
     def decide(self, node: Node) -> None:
         """The node runs on the AI CPU: what it makes tells its sizes."""
@@ -244,20 +259,6 @@ def _values(node: Node) -> list[Value]:
 
 def _depends(node: Node, dims: Collection[str]) -> bool:
     return any(name in dims for v in _values(node) for d in v.shape or () for name in names(d))
-
-
-def _are_proven(records: Sequence[Record], target: Target) -> bool:
-    """True if the programs of the records pass the verifier."""
-    return all(_is_proven(r.program, target.name) for r in records if isinstance(r, KernelRecord))
-
-
-@functools.lru_cache(maxsize=256)
-def _is_proven(program: str, name: str) -> bool:
-    try:
-        verify(parse_program(program), target_named(name))
-    except VerifyError:
-        return False
-    return True
 
 
 def is_alias(node: Node) -> bool:

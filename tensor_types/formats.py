@@ -170,14 +170,12 @@ def FRACTAL_NZ(n0: int, m0: int = 16) -> Format:  # noqa: N802 (the field's name
     return Format((Split(1, n0), Split(0, m0), Permute((2, 0, 1, 3))))
 
 
-def panels(nr: int, rank: int = 2) -> Format:
-    """Packed right operand of a matmul [..., K, N]: [..., ceil(N/nr), K, nr]; leading axes stay."""
-    lead = tuple(range(rank - 2))
-    return Format((Split(rank - 1, nr), Permute((*lead, rank - 1, rank - 2, rank))))
+def panels(nr: int, rank: int = 2, group: int = 1) -> Format:
+    """Packed right operand of a matmul [..., K, N]: [..., ceil(N/nr), K, nr]; leading axes stay.
 
-
-def quads(width: int, rank: int = 2) -> Format:
-    """8-bit [.., K, N] as [.., N/width, K/4, width, 4]: four consecutive k of a column lie together."""
-    lead = tuple(range(rank - 2))
-    k = rank - 2
-    return Format((Split(k, 4), Split(k + 2, width), Permute((*lead, k + 2, k, k + 3, k + 1))))
+    With a `group`, which divides K, so many consecutive k lie together: [..., ceil(N/nr), K/group, nr, group].
+    """
+    lead, k = tuple(range(rank - 2)), rank - 2
+    if group == 1:
+        return Format((Split(k + 1, nr), Permute((*lead, k + 1, k, k + 2))))
+    return Format((Split(k, group), Split(k + 2, nr), Permute((*lead, k + 2, k, k + 3, k + 1))))

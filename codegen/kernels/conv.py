@@ -125,7 +125,7 @@ class _Lowering:
         conv = ConvShape(
             self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
             self.x.format != last, int(self.anchor.attrs.get("pad_value", 0) or 0),  # type: ignore[call-overload]
-            self.x.dtype.is_integer and not self.target.explicit_memory,
+            self._together(channels // groups),
         )  # fmt: skip
         if conv.is_pixelwise and not conv.plain and self.format == last:
             made = self._pixelwise(conv)
@@ -134,6 +134,14 @@ class _Lowering:
         conv = replace(conv, batch=self.task.extent(self.x.shape[0]), axes=self._program_axes(axes))
         space = self._space(merge=False)
         return self._emit(conv, space, pixelwise=False)
+
+    def _together(self, channels: int) -> int:
+        """Channels of a column that lie together in the packed weight of a host."""
+        if self.target.explicit_memory or self.x.format != channels_last(self.x.rank):
+            return 1
+        if self.x.dtype.is_integer:
+            return 4
+        return 2 if self.x.dtype == BF16 and self.target.cube.rate(BF16) and channels % 2 == 0 else 1
 
     def _space(self, merge: bool) -> Space:
         channel = order(self.format, len(self.shape)).index(1)

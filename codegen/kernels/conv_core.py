@@ -1,8 +1,8 @@
 """Implicit GEMM: one matrix product per block of output positions and panel of output channels.
 
 Activations lie channels-last, x[N, spatial.., C], or plain with few channels; the weight is packed
-[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]; bytes: four channels of a column lie
-together, [kernel.., C/4][NR][4]). The product's a is an image-to-column view of the input itself, or, where windows
+[group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]; with channels together: [kernel..,
+C/group/together][NR][together]). The product's a is an image-to-column view of the input itself, or, where windows
 leave the input, of a padded copy of the input block that stays in L2.
 """
 
@@ -18,7 +18,7 @@ from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmin, product
 from tensor_types.dtypes import DType
-from tensor_types.formats import Format, Permute, panels, quads
+from tensor_types.formats import Format, Permute, panels
 
 _PARALLEL = 8
 """Grid indices that are wanted at least, so that a few cores share the work evenly."""
@@ -44,8 +44,8 @@ class ConvShape:
     """x is [batch, channels, axes..]."""
     pad_value: int = 0
     """What lies outside of the input."""
-    quads: bool = False
-    """The innermost k axis is four channels: hosts multiply bytes four at a time."""
+    together: int = 1
+    """Channels of a column that lie together: hosts multiply bytes four at a time, matrix units bf16 in pairs."""
 
     @property
     def is_pixelwise(self) -> bool:
@@ -92,7 +92,7 @@ def choose_tiling(shape: ConvShape, vector_bytes: int, registers: int, l2_bytes:
     positions = 1
     for extent in usual:
         positions *= max(extent, 1)
-    k = taps * shape.channels // (4 if shape.quads else 1)
+    k = taps * shape.channels // (4 if shape.dtype.is_integer else 1)
     kind = "gemm" if shape.is_pixelwise else "conv"
     tiling = recommend_tiling(
         max(positions, 1), k, shape.features, kind, vector_bytes=vector_bytes, registers=registers, l2_bytes=l2_bytes,
@@ -148,16 +148,16 @@ def weight_packing(shape: ConvShape, panel: int, rank: int) -> tuple[tuple[int, 
     assert isinstance(taps, int)
     k = taps * shape.channels
     if shape.groups == 1:
-        return permute, (k, shape.features), quads(panel, 2) if shape.quads else panels(panel)
-    steps = (Permute((1, 0, 2)), *panels(panel, 3).steps)
+        return permute, (k, shape.features), panels(panel, 2, shape.together)
+    steps = (Permute((1, 0, 2)), *panels(panel, 3, shape.together).steps)
     return permute, (k, shape.groups, shape.features), Format(steps)
 
 
 def weight_shape(shape: ConvShape, panel: int) -> tuple[int, ...]:
     """Shape of the packed weight's parameter: group, panel, k axes, NR."""
     panels_ = -(-shape.features // panel)
-    if shape.quads:
-        return (shape.groups, panels_, *shape.kernel, shape.channels // 4, panel, 4)
+    if shape.together > 1:
+        return (shape.groups, panels_, *shape.kernel, shape.channels // shape.together, panel, shape.together)
     k = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
     return (shape.groups, panels_, *k, panel)
 
@@ -197,9 +197,9 @@ def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer
         if shape.features % tiling.panel:
             columns = shape.features if panels_ == 1 else dmin(tiling.panel, shape.features - tiling.panel * p)
         block = acc.window((0,) * (rank + 1), (*counts, columns))
-        if shape.quads:
+        if shape.together > 1:
             inner = (*(axis(i) for i in range(rank + 1)), axis(rank + 2), axis(rank + 1))
-            weight = w.view(g, p, *inner, shape=(*w.shape[2:-2], 4, columns))
+            weight = w.view(g, p, *inner, shape=(*w.shape[2:-2], shape.together, columns))
         else:
             weight = w.view(g, p, *(axis(i) for i in range(rank + 2)), shape=(*w.shape[2:-1], columns))
         b.matmul(block, source, weight, nm=rank, nk=len(weight.shape) - 1)
@@ -228,9 +228,9 @@ def _input_block(
     taps = [axis(i) * a.stride + axis(rank + first + i) * a.dilation for i, a in enumerate(axes)]
     channel = axis(rank) if shape.plain else axis(2 * rank)
     k_extents = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
-    if shape.quads:
-        channel = 4 * channel + axis(2 * rank + 1)
-        k_extents = (*shape.kernel, shape.channels // 4, 4)
+    if shape.together > 1:
+        channel = shape.together * channel + axis(2 * rank + 1)
+        k_extents = (*shape.kernel, shape.channels // shape.together, shape.together)
     extents = (*counts, *k_extents)
     base = g * shape.channels
     if not any(a.padded for a in axes):

@@ -24,7 +24,7 @@ from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
 from tensor_types.dtypes import BF16, F16, F32, I32
-from tensor_types.formats import Format, Permute, Split, panels
+from tensor_types.formats import panels
 
 ANCHORS = frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"})
 _USUAL_ROWS = 256
@@ -371,9 +371,8 @@ class _Lowering:
         permute = (*range(len(sb) - 2), len(sb) - 1, len(sb) - 2) if p.trans_b else None
         reshape = (*batch, p.k, p.n) if len(sb) != rank else None
         shape = [*batch, -(-p.n // self.columns), p.k, self.columns]
-        packing = panels(self.columns, rank)
+        packing = panels(self.columns, rank, self.group)
         if (group := self.group) > 1:
-            packing = groups(group, self.columns, rank)
             shape[-2:] = [p.k // group, self.columns, group]
         return task.operand(p.b, "in", shape, packing=packing, permute=permute, reshape=reshape)
 
@@ -440,10 +439,3 @@ def _extent(block: int, at: Dim, total: Dim) -> Dim:
         if total % block == 0:
             return block
     return dmin(block, total - block * at)
-
-
-def groups(size: int, nr: int, rank: int) -> Format:
-    """b [.., K, N] as [.., N/nr, K/size, nr, size]: `size` consecutive k of a column lie together."""
-    lead = tuple(range(rank - 2))
-    k = rank - 2
-    return Format((Split(k, size), Split(k + 2, nr), Permute((*lead, k + 2, k, k + 3, k + 1))))

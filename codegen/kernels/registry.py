@@ -13,14 +13,13 @@ from graph_opt.plan.records import Record
 _FAMILIES = frozenset(t.name for t in TRAITS) | {"custom"}
 
 
-def lower_node(node: Node, target: Target) -> list[Record] | None:
-    """Tasks for a Fused node on a target, empty when there is nothing to compute; None if its family has no kernel."""
+def lower_node(node: Node, target: Target) -> list[Record]:
+    """Tasks for a Fused node on a target, empty when there is nothing to compute; NotLowerable if it has no kernel."""
     family = str(node.attrs.get("family", ""))
     if node.op != "Fused" or family not in _FAMILIES:
-        return None
+        raise NotLowerable("no kernel for it")
     lower = getattr(import_module(f"codegen.kernels.{family}"), f"lower_{family}")
-    try:
-        result: list[Record] | None = lower(node, target)
-    except NotLowerable:
-        return None
+    result: list[Record] | None = lower(node, target)
+    if result is None:
+        raise NotLowerable("no kernel for this form")
     return result

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from codegen.kernels.conv import lower_conv
 from codegen.kernels.operands import NotLowerable
@@ -120,6 +121,14 @@ def test_other_float_types(dtype: type) -> None:
     case = conv_case((1, 8, 9, 9), (12, 8, 3, 3), pads=[1, 1, 1, 1])
     case.arrays, case.wide = {k: v.astype(dtype) for k, v in case.arrays.items()}, True
     check(case, lower_conv, 2e-3, 2e-3)
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:5] + GEOMETRIES[13:15], ids=str)
+def test_bf16_on_a_matrix_unit(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    """Channels lie in pairs where they are even; the tile registers are emulated."""
+    case = conv_case(x, w, **attrs)
+    case.arrays, case.wide = {k: v.astype(bfloat16) for k, v in case.arrays.items()}, True
+    check(case, lower_conv, 2e-2, 2e-2, ["x86-64-amx"])
 
 
 TRANSPOSED = [

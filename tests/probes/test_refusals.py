@@ -84,7 +84,6 @@ def text_of(probe: str, target_name: str) -> str:
     """The program of a probe for a target, in f16 where the cube has no f32."""
     given = SAMPLES[probe](np.float16 if target_name == "Ascend310P3" else np.float32)
     records = lower_node(given.case.node(given.results), target(target_name))
-    assert records is not None, f"family {given.case.family} has no kernel for {target_name}"
     record = records[-1]
     assert isinstance(record, KernelRecord)
     return record.program
