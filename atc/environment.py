@@ -14,7 +14,7 @@ def environment() -> dict[str, Any]:
     """Facts that a bug report needs."""
     from acl_runtime.om.trust import trusted_keys
     from codegen.llvm.cache import ObjectCache
-    from codegen.llvm.detect import detect_host_class
+    from codegen.llvm.detect import amx_state, detect_host_class
     from codegen.llvm.host_class import host_class
 
     names = ("numpy", "onnx", "onnxruntime", "llvmlite", "ml_dtypes", "networkx", "cryptography")
@@ -29,7 +29,7 @@ def environment() -> dict[str, Any]:
         "host_class": host.name,
         "cpu": f"{host.cpu} {host.features}".strip(),
         "vector_bytes": host.vector_bytes,
-        "amx": host.name == "x86-64-amx",
+        "amx": amx_state(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cache": str(cache.folder),
         "cache_bytes": cache.size(),

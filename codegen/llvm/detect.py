@@ -35,6 +35,14 @@ def request_amx() -> bool:
         return False
 
 
+def amx_state() -> str:
+    """'available', or why the matrix unit cannot be used."""
+    features = llvm.get_host_cpu_features()
+    if not all(features.get(f, False) for f in _LEVELS[_AMX]):
+        return "not in this processor"
+    return "available" if request_amx() else "refused by the system"
+
+
 def detect_host_class() -> str:
     """The name of the best host class that this machine can run, or what `OPENATC_HOST` says.
 
