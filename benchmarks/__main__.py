@@ -15,7 +15,8 @@ from rich.console import Console
 
 from benchmarks import probe_models, report
 from benchmarks.case import Case
-from benchmarks.contenders import CONTENDERS, MACHINE
+from benchmarks.chart import chart
+from benchmarks.contenders import CONTENDERS, MACHINE, REFERENCE
 from benchmarks.rounds import Settings, measure
 from benchmarks.worker import CLOCKS
 from models import registry
@@ -36,6 +37,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--slice", type=float, default=30.0, metavar="MS", help="length of a turn, one run at least")
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall", help="cpu: for a busy machine, one thread")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="the ratios as an SVG picture")
     parsed = parser.parse_args(arguments)
     unknown = [name for name in parsed.contenders.split(",") if name not in choices]
     if unknown:
@@ -74,7 +76,10 @@ def main(arguments: list[str]) -> int:
             print(case.name, file=sys.stderr, flush=True)
             result["cases"].append(measure(case, parsed.contenders.split(","), settings))
     result["geometric_means"] = report.geometric_means(result["cases"])
-    report.show(f"{settings.threads} thread(s), {settings.clock} clock", result["cases"], console)
+    title = f"{settings.threads} thread(s), {settings.clock} clock"
+    report.show(title, result["cases"], console)
+    if parsed.chart:
+        parsed.chart.write_text(chart(f"time as a share of {REFERENCE}'s, {title}", result["cases"]))
     if parsed.json:
         parsed.json.write_text(json.dumps(result, indent=1))
     states = {record["state"] for case in result["cases"] for record in case["contenders"].values()}
