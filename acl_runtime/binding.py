@@ -145,7 +145,14 @@ class Binder:
             for number in tasks:
                 faults.setdefault(number, error)
 
+        stretched: OpenAtcError | None = None
         for demand, (a, b) in zip(plan.requirements, self._requirements, strict=True):
+            if values[a] != values[b] and demand.broadcast:
+                stretched = InvalidModel(
+                    f"the kernels were made for equal extents: {demand.left} is {values[a]}, {demand.right} {values[b]}",
+                    where={"node": demand.node},
+                    remedy="convert the model for these sizes, with --input_shape",
+                )
             broken = values[a] != values[b] and not (demand.broadcast and 1 in (values[a], values[b]))
             if broken and missing.isdisjoint(names(demand.left) | names(demand.right)):
                 error = InvalidModel(
@@ -179,12 +186,10 @@ class Binder:
         idle = grid[self._owners] <= 0  # a task without work touches nothing
         for owner in self._owners[bad & ~idle].tolist():
             task = plan.tasks[owner]
-            reason = "a task would leave the memory of its tensor"
-            refuse(
-                [owner],
-                PackageError(reason, where={"node": task.node}, remedy="convert the model again"),
-                task.guard,
+            damaged = PackageError(
+                "a task would leave the memory of its tensor", where={"node": task.node}, remedy="convert the model again"
             )
+            refuse([owner], stretched or damaged, task.guard)
         kernel_dims = values[self._dims]
         bad = (kernel_dims < self._lows) | (kernel_dims > self._highs)
         for at in np.flatnonzero(bad & (grid[self._dim_owners] > 0)).tolist():
