@@ -19,7 +19,7 @@ from acl_runtime.om.container import align
 from acl_runtime.package_layout import PORTABLE, kernel_form, read_objects, section
 from acl_runtime.plan_format import ModelPlan, PlanConstant, SegmentPlan, read_plan
 from acl_runtime.segment import LoadedSegment
-from codegen.llvm.detect import detect_host_class
+from codegen.llvm.detect import detect_host_class, require_runnable
 from tensor_types.dims import evaluate
 from tensor_types.errors import InvalidModel
 
@@ -38,12 +38,13 @@ class LoadedModel:
         self.package = package
         require_operators(package.header)
         machine = detect_host_class()
+        require_runnable(machine)
         self.instance = next((h for h in (machine, PORTABLE) if section(h, "plan") in package), None)
         if self.instance is None:
             classes = ", ".join(package.header.get("classes", [])) or "none"
             raise PackageError(
                 f"the package has no instance for host class {machine} and no portable one (it has: {classes})",
-                remedy="convert the model again on this machine or with --host " + machine,
+                remedy="convert the model again on this machine, or with OPENATC_HOST=" + machine,
             )
         self.host = machine
         self.plan: ModelPlan = read_plan(

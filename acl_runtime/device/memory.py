@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import threading
 from bisect import bisect_right, insort
 from collections.abc import Callable
@@ -139,11 +140,15 @@ class AddressSpace:
         return None
 
 
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""Python names it from 3.13 on. Without it a fork after the first allocation would want all of the space again."""
+
+
 def _reserve(size: int) -> tuple[mmap.mmap, np.ndarray]:
     """Maps `size` bytes, or as large a part as the system allows, without memory behind them."""
     flags = {}
     if hasattr(mmap, "MAP_ANONYMOUS"):
-        flags["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        flags["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
     size = _round_up(size, _PAGE)
     while True:
         try:

@@ -47,7 +47,7 @@ def detect_host_class() -> str:
     """The name of the best host class that this machine can run, or what `OPENATC_HOST` says.
 
     A process that gets x86-64-amx has the permission to run it, if the system gives it; a forced class is not doubted,
-    as code for it may be made on any machine.
+    as code for it may be made on any machine; `require_runnable` comes before it is run.
     EnvironmentProblem if `OPENATC_HOST` names no class, or if the processor is older than the oldest class.
     """
     forced = os.environ.get("OPENATC_HOST")
@@ -59,17 +59,32 @@ def detect_host_class() -> str:
         if forced == _AMX:
             request_amx()
         return forced
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return "aarch64"
-    features = llvm.get_host_cpu_features()
-    best = None
-    for name, needed in _LEVELS.items():
-        if not all(features.get(f, False) for f in needed) or (name == _AMX and not request_amx()):
-            break
-        best = name
-    if best is None:
+    runnable = runnable_classes()
+    if not runnable:
         raise EnvironmentProblem(
             f"no host class fits this processor ({platform.machine()})",
             remedy="a processor with SSE4.2 or NEON is needed",
         )
-    return best
+    return runnable[-1]
+
+
+def runnable_classes() -> tuple[str, ...]:
+    """The classes whose code this machine can run, the best one last."""
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return ("aarch64",)
+    features = llvm.get_host_cpu_features()
+    found = []
+    for name, needed in _LEVELS.items():
+        if not all(features.get(f, False) for f in needed) or (name == _AMX and not request_amx()):
+            break
+        found.append(name)
+    return tuple(found)
+
+
+def require_runnable(name: str) -> None:
+    """EnvironmentProblem if this machine cannot run the code of a class: its first instruction would kill it."""
+    if name not in runnable_classes():
+        raise EnvironmentProblem(
+            f"this processor cannot run code of host class {name}",
+            remedy=f"unset OPENATC_HOST, or set it to one of {', '.join(runnable_classes())}",
+        )
