@@ -9,6 +9,7 @@ import os
 from acl._handles import Handles
 from acl_runtime.device import Code, Context, Contexts, DeviceError, Memory, ModelTable, Reports, Stream
 from acl_runtime.device.stream import stop_workers
+from tensor_types.errors import EnvironmentProblem
 
 handles = Handles()
 contexts = Contexts()
@@ -23,9 +24,16 @@ def memory() -> Memory:
 
 
 def threads() -> int:
-    """Threads that a model runs on: OPENATC_THREADS, else the cores that this process may use, 64 at most."""
-    asked = os.environ.get("OPENATC_THREADS", "")
-    if asked.isdecimal() and int(asked):
+    """Threads that a model runs on: OPENATC_THREADS, else the cores that this process may use, 64 at most.
+
+    EnvironmentProblem if OPENATC_THREADS is not a positive number.
+    """
+    asked = os.environ.get("OPENATC_THREADS")
+    if asked:
+        if not (asked.isdecimal() and int(asked)):
+            raise EnvironmentProblem(
+                f"OPENATC_THREADS is {asked!r}, which is no number of threads", remedy="use a number from 1 to 64"
+            )
         return min(int(asked), 64)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, 64)

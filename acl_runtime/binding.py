@@ -148,8 +148,9 @@ class Binder:
         stretched: OpenAtcError | None = None
         for demand, (a, b) in zip(plan.requirements, self._requirements, strict=True):
             if values[a] != values[b] and demand.broadcast:
+                extents = f"{demand.left} is {values[a]}, {demand.right} {values[b]}"
                 stretched = InvalidModel(
-                    f"the kernels were made for equal extents: {demand.left} is {values[a]}, {demand.right} {values[b]}",
+                    f"the kernels were made for equal extents: {extents}",
                     where={"node": demand.node},
                     remedy="convert the model for these sizes, with --input_shape",
                 )
@@ -186,9 +187,8 @@ class Binder:
         idle = grid[self._owners] <= 0  # a task without work touches nothing
         for owner in self._owners[bad & ~idle].tolist():
             task = plan.tasks[owner]
-            damaged = PackageError(
-                "a task would leave the memory of its tensor", where={"node": task.node}, remedy="convert the model again"
-            )
+            reason = "a task would leave the memory of its tensor"
+            damaged = PackageError(reason, where={"node": task.node}, remedy="convert the model again")
             refuse([owner], stretched or damaged, task.guard)
         kernel_dims = values[self._dims]
         bad = (kernel_dims < self._lows) | (kernel_dims > self._highs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,9 @@ def require_operators(header: Mapping[str, Any]) -> None:
 
 
 def _is_row(op: str, row: object) -> bool:
-    """True for an entry whose words can be shown to a user as they are."""
+    """True for an entry that can be shown to a user as it is: the module as a name, not as a file or a command."""
     if not isinstance(row, dict) or row.get("kind") not in ("numpy", "tile"):
         return False
-    return all(isinstance(word, str) and len(word) < 256 and word.isprintable() for word in (op, row.get("module")))
+    module = row.get("module")
+    is_name = isinstance(module, str) and re.fullmatch(r"\w[\w. -]{,255}", module) is not None
+    return is_name and len(op) < 256 and op.isprintable()

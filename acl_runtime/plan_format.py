@@ -214,7 +214,7 @@ class _Reader:
         source = self.source
         dims = {_text(n): self.bounds(b) for n, b in _mapping(source["dims"]).items()}
         self.known = frozenset(dims)
-        values = tuple(self.value(v) for v in source["values"])
+        self.values = values = tuple(self.value(v) for v in source["values"])
         return SegmentPlan(
             sources=tuple((_number(r, _MAX_ROWS), _number(n, _MAX_ROWS)) for r, n in _rows(source["sources"])),
             dims=dims,
@@ -287,6 +287,9 @@ class _Reader:
         if "program" not in row:
             inputs = tuple(_optional(v, lambda n: _number(n, self.n_values - 1)) for v in _rows(row["inputs"]))
             outputs = self.value_numbers(row["outputs"])
+            places = (self.values[n].place for n in outputs)
+            if any(p is not None and p.region in ("input", "constant") for p in places):
+                raise ValueError("a task writes to an input or a constant")
             return PlanTask(
                 *common, None, op=_text(row["op"]), attrs=_mapping(row["attrs"]), inputs=inputs, outputs=outputs
             )

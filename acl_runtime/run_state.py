@@ -17,7 +17,7 @@ from tensor_types.errors import InvalidModel, OpenAtcError
 
 _ALIGNMENT = 64
 _REASONS = {
-    1: "an index in its input is out of range, at flattened position {index}",
+    1: "an index is out of range: the one at flattened position {index} of its indices",
     2: "a size in its input is out of range: {index}",
 }
 
@@ -182,15 +182,15 @@ class RunState:
                 remedy="check the model and the values of its inputs",
             ) from error
         for value, result in zip(task.outputs, results, strict=True):
-            self._store(task, value, result)
+            self._store(task, value, result, inputs)
 
-    def _store(self, task: PlanTask, number: int, result: object) -> None:
+    def _store(self, task: PlanTask, number: int, result: object, operands: Sequence[object]) -> None:
         value = self.plan.values[number]
         place = value.place
         if place is None:
             return
         if place.region == "object":
-            self.objects[place.index] = self._owned(result)
+            self.objects[place.index] = _owned(result, operands)
             return
         assert self.binding is not None
         array = np.asarray(result)
@@ -203,12 +203,14 @@ class RunState:
             )
         self._physical(number)[...] = value.format.to_physical(array)
 
-    def _owned(self, result: object) -> object:
-        """A result that is no view of an operand in the arena, whose bytes are soon another tensor's."""
-        if isinstance(result, list):
-            return [self._owned(r) for r in result]
-        is_view = isinstance(result, np.ndarray) and np.may_share_memory(result, self.arena)
-        return np.array(result) if is_view else result
+
+def _owned(result: object, operands: Sequence[object]) -> object:
+    """A result that shares no bytes with the operands, which are soon another tensor's or belong to the caller."""
+    if isinstance(result, list):
+        return [_owned(r, operands) for r in result]
+    if isinstance(result, np.ndarray) and (not result.flags.owndata or any(result is o for o in operands)):
+        return np.array(result)
+    return result
 
 
 def _address(array: np.ndarray | None) -> int:

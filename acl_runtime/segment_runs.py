@@ -73,7 +73,7 @@ class SegmentRuns:
 
         The shape of a tensor that was not made, because its branch did not run, is None. InvalidModel.
         """
-        key = shapes if known is None else (shapes, *known.values())
+        key = shapes if known is None else (shapes, *known.items())
         with self._lock:
             binding = self._bindings.get(key)
             if binding is not None:

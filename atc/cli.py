@@ -9,16 +9,29 @@ from typing import Annotated, Any
 import typer
 
 from atc import __version__
-from atc.command_options import CustomOps, Inputs, Json, ModelPath, Precision, Shapes, Soc, Threads, guarded, out
-from atc.console import Progress, print_json, report_error, table
+from atc.command_options import (
+    CustomOps,
+    Inputs,
+    Json,
+    ModelPath,
+    Precision,
+    Shapes,
+    Soc,
+    Threads,
+    UsageProblem,
+    guarded,
+    out,
+    outcome,
+    report_usage,
+)
+from atc.console import PIPE_CLOSED, Progress, print_json, report_error, standard_output, table
 from atc.key_commands import key_app
-from atc.spelling import UsageError, is_atc_spelling, parse, parse_input_shape
+from atc.spelling import FLAGS, UsageError, is_atc_spelling, parse, parse_input_shape
 
-_UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-"""What typer raises for a command line that it cannot read; releases differ in where they keep the class."""
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-cache_app = typer.Typer(no_args_is_help=True, help="The cache of compiled kernels.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
+)
+cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The cache of compiled kernels.")
 app.add_typer(cache_app, name="cache")
 app.add_typer(key_app, name="key")
 
@@ -113,6 +126,8 @@ def run(
             out.print(f"AI CPU     {result['aicpu_share'] * 100:.1f} % of the time")
             for name, found in result["outputs"].items():
                 out.print(f"output     {name}  {found['dtype']}{found['shape']}")
+                for file in (e["file"] for e in (found, *found.get("elements", ())) if "file" in e):
+                    out.print(f"           {file}")
         return 0
 
     guarded(json, work, custom_op)
@@ -134,15 +149,17 @@ def compare(
     def work() -> int:
         from atc.compare import STATES
         from atc.compare_model import compare_model, write_csv
+        from atc.writing import check_file
 
+        if csv:
+            check_file(csv, "--csv", [model, *([package] if package else [])])
         found = compare_model(model, package, input or [], parse_input_shape(input_shape))
         if csv:
             write_csv(csv, found)
         if json:
             print_json(found.as_dict())
         else:
-            shown = [r for r in found.rows if all_rows or r.verdict != "pass"]
-            rows = [_row(r) for r in shown] + [_row(r) for r in found.outputs]
+            rows = [_row(r) for r in found.shown(all_rows)]
             columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict", ""]
             out.print(table("", columns, rows))
             states = {s: sum(r.state == s for r in found.rows) for s in STATES}
@@ -170,6 +187,7 @@ def inspect(
     memory: Annotated[bool, typer.Option("--memory", help="arena and its bound")] = False,
     fusion: Annotated[bool, typer.Option("--fusion", help="why kernels end where they do")] = False,
     ir: Annotated[str, typer.Option("--ir", help="text of a stage: read, optimised or programs")] = "",
+    verify: Annotated[bool, typer.Option("--verify", help="check the digests of the weights too")] = False,
     custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
@@ -185,7 +203,7 @@ def inspect(
             else:
                 out.print(text)
             return 0
-        found = view.inspect_package(path)
+        found = view.inspect_package(path, verify)
         if json:
             print_json(found)
             return 0
@@ -258,9 +276,13 @@ def strip(
 
     def work() -> int:
         from acl_runtime.om import strip as strip_package
+        from atc.writing import check_package, writing
 
         target = output or package
-        dropped = strip_package(package, target)
+        if output:
+            check_package(output, "--output")
+        with writing("--output"):
+            dropped = strip_package(package, target)
         removed, left = sum(s.size for s in dropped), target.stat().st_size
         if json:
             print_json({"package": str(target), "package_bytes": left, "removed": [s.name for s in dropped]})
@@ -291,13 +313,15 @@ def env(json: Json = False) -> None:
 
 @cache_app.command("clear")
 def cache_clear(json: Json = False) -> None:
-    """Removes every compiled kernel."""
+    """Removes every compiled kernel, and the trust in packages that comes from having compiled them here."""
 
     def work() -> int:
+        from acl_runtime.om.trust import forget
         from codegen.llvm.cache import ObjectCache
 
         cache = ObjectCache()
         removed = cache.clear()
+        forget()
         if json:
             print_json({"removed": removed, "cache": str(cache.folder)})
         else:
@@ -330,40 +354,48 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
     try:
-        code = _convert_as_atc(words) if is_atc_spelling(words) else app(words, standalone_mode=False)
-    except typer.Abort:
-        code = report_error(KeyboardInterrupt(), as_json)
-    except _UsageProblem as problem:
-        code = _report_usage(problem, as_json)
+        with standard_output():
+            code = _dispatch(words, as_json)
+    except SystemExit as end:  # the help of a command meets its reader's end in a library that has its own exit code
+        code = PIPE_CLOSED if isinstance(end.__context__, BrokenPipeError) else end.code
     except (Exception, KeyboardInterrupt) as error:
         code = report_error(error, as_json)
     sys.exit(code or 0)
 
 
+def _dispatch(words: list[str], as_json: bool) -> int:
+    try:
+        if is_atc_spelling(words):
+            return outcome(as_json, lambda: _convert_as_atc(words))
+        return app(words, standalone_mode=False)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except UsageProblem as problem:
+        return report_usage(problem, as_json)
+
+
 def _convert_as_atc(words: list[str]) -> int:
+    """A conversion in ATC's own spelling, which makes the folder of the output as well."""
+    from atc.writing import make_folder
+
     flags = parse(words)
+    if "help" in flags:
+        out.print("Usage: atc --flag=value ...\n\nConverts an ONNX file to a package (.om).\n")
+        for name, meaning in FLAGS.items():
+            out.print(f"  --{name:<18} {meaning}")
+        out.print("\natc --help lists the commands.")
+        return 0
     if "custom_op" in flags:
         from atc.custom_operators import import_operators
 
         import_operators(flags["custom_op"].split(","))
+    package = Path(flags["output"] + ".om")
+    if Path(flags["model"]).exists():
+        make_folder(package.parent, "--output")
     log = flags.get("log", "info")
     precision = flags.get("precision_mode", flags.get("precision_mode_v2", "must_keep_origin_dtype"))
     return _convert(
-        Path(flags["model"]), Path(flags["output"] + ".om"), flags.get("input_shape", ""), flags["soc_version"],
+        Path(flags["model"]), package, flags.get("input_shape", ""), flags["soc_version"],
         precision, Path(flags["sign"]) if "sign" in flags else None, "json" in flags, quiet=log in ("error", "null"),
         verbose=log == "debug",
     )  # fmt: skip
-
-
-def _report_usage(problem: Any, as_json: bool) -> int:
-    """A command line that typer refuses; called without arguments it shows the help instead."""
-    message = str(problem.format_message())
-    if not as_json and type(problem).__name__ == "NoArgsIsHelpError":
-        print(message)
-        return 2
-    option = getattr(problem, "option_name", None)
-    if option is None and getattr(problem, "param", None) is not None:
-        option = "/".join(problem.param.opts) or problem.param.name
-    context = getattr(problem, "ctx", None)
-    remedy = f"see {context.command_path} --help" if context is not None else "see atc --help"
-    return report_error(UsageError(message, where={"flag": option} if option else {}, remedy=remedy), as_json)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from atc.console import report_error
+from atc.console import Output, report_error
+from atc.spelling import UsageError, foreign_flag
 
-out = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+out = Output()
+UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""What typer raises for a command line that it cannot read; releases differ in where they keep the class."""
 
 ModelPath = Annotated[Path, typer.Argument(help="ONNX file", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
@@ -33,12 +34,32 @@ Soc = Annotated[str, typer.Option("--soc_version", "--soc-version", help="chip f
 
 def guarded(as_json: bool, work: Callable[[], int | None], custom_op: list[str] | None = None) -> None:
     """Ends the command with the exit code of `work`, which runs after the modules of custom operators are imported."""
+    raise typer.Exit(outcome(as_json, work, custom_op))
+
+
+def outcome(as_json: bool, work: Callable[[], int | None], custom_op: list[str] | None = None) -> int:
+    """The exit code of `work`, or of the error that it raised, which is shown."""
     try:
         if custom_op:
             from atc.custom_operators import import_operators
 
             import_operators(custom_op)
-        code = work() or 0
+        return work() or 0
     except (Exception, KeyboardInterrupt) as error:
-        code = report_error(error, as_json)
-    raise typer.Exit(code)
+        return report_error(error, as_json)
+
+
+def report_usage(problem: Any, as_json: bool) -> int:
+    """Shows what typer refuses and gives the exit code; called without arguments it shows the help instead."""
+    message = str(problem.format_message())
+    if not as_json and type(problem).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return 2
+    option = getattr(problem, "option_name", None)
+    if option is None and getattr(problem, "param", None) is not None:
+        option = "/".join(problem.param.opts) or problem.param.name
+    if option and (foreign := foreign_flag(option)):
+        return report_error(foreign, as_json)
+    context = getattr(problem, "ctx", None)
+    remedy = f"see {context.command_path} --help" if context is not None else "see atc --help"
+    return report_error(UsageError(message, where={"flag": option} if option else {}, remedy=remedy), as_json)

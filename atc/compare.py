@@ -37,6 +37,8 @@ class Difference:
     """Elements that are non-finite on both sides in the same way."""
     mismatched: int
     """Elements of which one side is NaN or infinite and the other not so, or not the same."""
+    note: str = ""
+    """What the elements are that the numbers leave out."""
 
     def as_dict(self) -> dict[str, float | int | None]:
         return {"cosine": self.cosine, "rel_l2": self.rel_l2, "max_abs": self.max_abs}
@@ -63,6 +65,7 @@ def difference(device: Any, golden: Any) -> Difference:
     same = ~finite & ((x == y) | (np.isnan(x) & np.isnan(y)))
     x, y = x[finite], y[finite]
     error = x - y
+    note = _nonfinite_note(device, golden, int(same.sum())) if x.size < golden.size else ""
     norm_x, norm_y, norm_e = (float(np.sqrt(np.dot(v, v))) for v in (x, y, error))
     if norm_x == 0.0 or norm_y == 0.0:
         cosine = 1.0 if norm_x == norm_y else 0.0
@@ -71,8 +74,21 @@ def difference(device: Any, golden: Any) -> Difference:
     rel_l2 = norm_e / norm_y if norm_y else norm_e
     max_abs = float(np.max(np.abs(error))) if error.size else 0.0
     return Difference(
-        None if golden.size <= 1 else cosine, rel_l2, max_abs, int(same.sum()), int((~finite & ~same).sum())
+        None if golden.size <= 1 else cosine, rel_l2, max_abs, int(same.sum()), int((~finite & ~same).sum()), note
     )
+
+
+def _nonfinite_note(device: np.ndarray, golden: np.ndarray, same: int) -> str:
+    """'ours has 3 Inf of 12 elements, onnxruntime none', and how large the finite values of onnxruntime are."""
+
+    def counts(array: np.ndarray) -> str:
+        found = (("NaN", np.isnan(array)), ("Inf", np.isinf(array)))
+        return " and ".join(f"{int(mask.sum())} {name}" for name, mask in found if mask.any()) or "none"
+
+    finite = np.abs(golden[np.isfinite(golden)])
+    largest = f"; onnxruntime's finite values reach {float(finite.max()):.3g}" if finite.size else ""
+    agreeing = f" ({same} agree)" if same else ""
+    return f"of {golden.size} elements ours has {counts(device)}, onnxruntime {counts(golden)}{agreeing}{largest}"
 
 
 def _same_shape(device: np.ndarray, golden: np.ndarray) -> None:
@@ -110,7 +126,7 @@ class Row:
     verdict: str
     """'pass', 'warn', 'fail' or 'unknown'."""
     note: str = ""
-    """Why the verdict is not one of numbers."""
+    """Why the verdict is not one of numbers, or which elements they leave out."""
 
     def as_dict(self) -> dict[str, Any]:
         numbers = self.found.as_dict() if self.found else {"cosine": None, "rel_l2": None, "max_abs": None}
@@ -134,6 +150,12 @@ class Comparison:
     @property
     def first_bad(self) -> str | None:
         return next((r.source for r in (*self.rows, *self.outputs) if r.verdict == "fail"), None)
+
+    def shown(self, passing: bool = False) -> list[Row]:
+        """Each tensor once: rows that do not pass, or all of them if `passing`, then the model's outputs."""
+        outputs = {r.source for r in self.outputs}
+        rows = [r for r in self.rows if (passing or r.verdict != "pass") and r.source not in outputs]
+        return [*rows, *self.outputs]
 
     def as_dict(self) -> dict[str, Any]:
         keys = ("cosine", "rel_l2", "max_abs", "verdict", "note")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +14,13 @@ import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
+from acl_runtime.om.replace_file import replace_file
 from atc.compare import Comparison, Row, difference, verdict_of
 from atc.conversion import convert
 from atc.golden import Golden, golden_tensors
 from atc.inputs import read_files
 from atc.run import session_inputs
+from atc.writing import writing
 from graph_opt.ir import Graph, Origin
 from graph_opt.ir.text import parse as parse_graph
 
@@ -142,7 +145,7 @@ def _compared(name: str, device: _Device, holder: str, dtype: str, value: Any, g
     verdict = verdict_of(found, narrow if narrow and is_float else dtype, name in golden.quantised)
     if verdict == "fail" and narrow and not is_float and not found.mismatched:
         return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}")
-    return Row(name, state, kernel, dtype, found, verdict, note)
+    return Row(name, state, kernel, dtype, found, verdict, "; ".join(filter(None, (note, found.note))))
 
 
 def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
@@ -176,9 +179,11 @@ def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
 
 
 def write_csv(path: Path, found: Comparison) -> None:
-    """One line a source tensor."""
+    """One line a source tensor; PackageError if the file cannot be written."""
     columns = ["source", "kernel", "dtype", "state", "cosine", "rel_l2", "max_abs", "verdict", "note"]
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    with writing("--csv"), replace_file(path) as binary:
+        file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(row.as_dict() for row in found.rows)
+        file.detach()  # flushed, and still the file's owner's to close

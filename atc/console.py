@@ -4,21 +4,66 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from acl_runtime.om.errors import WRITE_FAILED
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PIPE_CLOSED = 141
+"""The exit code when the reader of standard output has gone, as shells give it for SIGPIPE."""
+
+
+class OutputLost(EnvironmentProblem):
+    """Standard output cannot be written."""
+
+    default_code = "E13004"
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """Flushes what the block prints; OutputLost says that standard output took it not, BrokenPipeError that nobody
+    reads it any more. Either way the rest is thrown away, so that the end of the process does not fail as well."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError):  # a stream that is no file has no descriptor
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise OutputLost(
+            f"cannot write standard output: {error.strerror or error}", remedy="see where it is redirected to"
+        ) from error
+
+
+class Output(Console):
+    """Standard output for people, plain."""
+
+    def __init__(self) -> None:
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        super().__init__(highlight=False, markup=False, soft_wrap=True, width=None if is_terminal else 200)
+
+    def print(self, *objects: Any, **style: Any) -> None:
+        """As rich's; raises as `standard_output`."""
+        with standard_output():
+            super().print(*objects, **style)
+
+    def on_broken_pipe(self) -> None:
+        """Called while the BrokenPipeError is handled, which goes on; rich would end the process, with exit code 1."""
+        raise
 
 
 class Progress:
@@ -42,12 +87,28 @@ class Progress:
             self.console.print(f"  {name:<10} {self.seconds[name]:7.2f} s", highlight=False)
 
 
+_WORD, _TEXT = 12, 24
+"""Longest cell of a column that is never broken (numbers, dtypes, states), and what other columns keep at least."""
+
+
+class _Table(Table):
+    """A table that a screen narrower than `least` characters gets in longer lines."""
+
+    least = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return super().__rich_console__(console, options.update(max_width=max(options.max_width, self.least)))
+
+
 def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
-    """A plain table; number-like columns to the right."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    """A plain table; number-like columns to the right. Only columns of long texts are ever broken."""
+    made = _Table(title=title, title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(columns):
         numeric = bool(rows) and all(_number_like(r[i]) for r in rows)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        longest = max(map(len, (column, *(r[i] for r in rows))))
+        short = longest <= _WORD
+        made.least += min(longest, _TEXT) + 2
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for row in rows:
         made.add_row(*row)
     return made
@@ -64,27 +125,34 @@ def error_record(error: OpenAtcError) -> dict[str, Any]:
 
 
 def report_error(error: BaseException, as_json: bool) -> int:
-    """Shows an error and gives the exit code; an unexpected one writes its traceback to a file and names it."""
+    """Shows an error and gives the exit code; an unexpected one writes its traceback to a file and names it.
+
+    JSON that standard output does not take goes to standard error as text. A reader that has gone is no error to show.
+    """
+    if isinstance(error, BrokenPipeError):
+        return PIPE_CLOSED
     known = _known(error)
-    if as_json:
-        print_json(error_record(known))
-    else:
-        place = ", ".join(f"{key} {value}" for key, value in known.where.items() if value)
-        print(f"{known.code}: {known.message}", file=sys.stderr)
-        if place:
-            print(f"  where:  {place}", file=sys.stderr)
-        if known.remedy:
-            print(f"  remedy: {known.remedy}", file=sys.stderr)
+    if as_json and not isinstance(error, OutputLost):
+        try:
+            print_json(error_record(known))
+            return known.exit_code
+        except BrokenPipeError:
+            return PIPE_CLOSED
+        except OutputLost:
+            pass
+    place = ", ".join(f"{key} {value}" for key, value in known.where.items() if value)
+    lines = [f"{known.code}: {known.message}", place and f"  where:  {place}"]
+    lines.append(known.remedy and f"  remedy: {known.remedy}")
+    with suppress(OSError):
+        print("\n".join(filter(None, lines)), file=sys.stderr)
     return known.exit_code
 
 
 def _known(error: BaseException) -> OpenAtcError:
     """The error in the terms of the product: what the machine refuses has its own class, the rest is internal."""
     if isinstance(error, OpenAtcError):
-        if error.code == WRITE_FAILED:
-            error.where.setdefault("flag", "--output")
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
-                return ResourceLimit(error.message, where=error.where, remedy=error.remedy)
+        if error.code == WRITE_FAILED and isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
+            return ResourceLimit(error.message, where=error.where, remedy=error.remedy)
         return error
     if isinstance(error, KeyboardInterrupt):
         return Interrupted("interrupted", remedy="run it again; an older package was left as it is")
@@ -117,5 +185,6 @@ class Interrupted(OpenAtcError):
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
-    print(json.dumps(value, default=str))
+    """One JSON object on standard output; raises as `standard_output`."""
+    with standard_output():
+        print(json.dumps(value, default=str))

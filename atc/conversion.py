@@ -20,10 +20,11 @@ from atc.lower import Lowered, guards_of, host_records, kernel_records, lower_gr
 from atc.pipeline import passes
 from atc.spelling import UsageError, parse_input_shape, precision_mode_of
 from atc.viewer import viewer_graph
+from atc.writing import check_package, writing
 from codegen.kernels import families
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.detect import detect_host_class
-from codegen.targets import Target, target
+from codegen.targets import Target, chip_names, target
 from codegen.targets.roofline import estimate
 from codegen.tile.text import parse_program
 from frontend import read_model, unsupported, unsupported_error
@@ -67,6 +68,8 @@ class ConvertResult:
     """ATC's default mode and how many operators it would run in f16."""
     fusion_notes: list[dict[str, str]] = field(default_factory=list)
     """Why kernels end where they do, and what nearly fused."""
+    warnings: list[str] = field(default_factory=list)
+    """What the model says that does not hold, or that nothing reads: a sentence each."""
     package_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -104,6 +107,9 @@ class ConvertResult:
             lines.append(
                 f"estimate   {self.estimate_ms:.3f} ms on {self.soc_version} (roofline per kernel, not a simulation)"
             )
+        if self.warnings:
+            more = f" (and {len(self.warnings) - 1} more, see --json)" if len(self.warnings) > 1 else ""
+            lines.append(f"warning    {self.warnings[0]}{more}")
         lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
         return lines
 
@@ -145,6 +151,7 @@ def convert(
         missing = unsupported(graph)
         if missing:
             raise unsupported_error(missing)
+    check_package(package, "--output", [source, *([Path(sign)] if sign is not None else [])])
     with progress.stage("optimise"):
         run_passes(graph, steps)
     with progress.stage("lower"):
@@ -160,7 +167,7 @@ def convert(
         objects = compile_programs(texts, host.name)
     result = ConvertResult(
         package=package,
-        soc_version=soc_version,
+        soc_version=chip.name,
         nodes_in=nodes_in,
         kernels=len(kernel_records(lowered)),
         aicpu_nodes=_aicpu_nodes(lowered),
@@ -170,10 +177,11 @@ def convert(
         estimate_ms=_estimate(lowered, chip),
         index_bounds=bounds,
         fusion_notes=fusion_notes(steps),
+        warnings=graph.warnings,
         **_precision(steps),
         **_memory(planned),
     )
-    with progress.stage("package"):
+    with progress.stage("package"), writing("--output"):
         constants = {v.name: v.data for v in graph.constants() if v.data is not None}
         signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)
         write_model(
@@ -186,7 +194,7 @@ def convert(
             viewer=viewer_graph(graph, lowered, constants),
             graph_text=to_text(graph),
             report=result.report(),
-            header={"tool": f"openatc {__version__}", "soc_version": soc_version, "operators": operators},
+            header={"tool": f"openatc {__version__}", "soc_version": chip.name, "operators": operators},
         )
         result.package_bytes = package.stat().st_size
     result.seconds = progress.seconds
@@ -228,12 +236,18 @@ def _shapes(given: str | Mapping[str, Sequence[int]] | None) -> dict[str, Sequen
 
 
 def _chip(soc_version: str) -> Target:
-    try:
-        return target(soc_version)
-    except KeyError as error:
-        raise UsageError(
-            str(error.args[0]), code="E10001", where={"flag": "--soc_version"}, remedy="use one of the known names"
-        ) from None
+    """The chip of that name, in any case and with or without "Ascend"; UsageError lists the chips, of one family only
+    if the name is a family's."""
+    chips = {name.lower().removeprefix("ascend"): name for name in chip_names()}
+    wanted = soc_version.lower().removeprefix("ascend")
+    if wanted in chips:
+        return target(chips[wanted])
+    family = [name for key, name in chips.items() if wanted and key.startswith(wanted)]
+    problem = "names a family of chips" if family else "is no chip that openatc knows"
+    raise UsageError(
+        f"--soc_version={soc_version} {problem}", where={"flag": "--soc_version"},
+        remedy=f"use one of {', '.join(family or chips.values())}",
+    )  # fmt: skip
 
 
 def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:

@@ -11,6 +11,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
+from acl_runtime.om.replace_file import replace_file
+from atc.writing import make_folder, writing
+
 _CHANNELS = 64
 _HEADS = 4
 
@@ -116,10 +119,11 @@ def run_demo(folder: Path, console: Console | None) -> dict[str, Any]:
     from atc.run import run_model
 
     say: Callable[[str], None] = console.print if console is not None else lambda _: None
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "--folder")
     model, package = folder / "demo.onnx", folder / "demo.om"
     say(f"1. build    a small convolution and attention network: {model}")
-    onnx.save(build_demo_model(), str(model))
+    with writing("--folder"), replace_file(model) as file:
+        file.write(build_demo_model().SerializeToString())
     say(f"2. convert  atc convert {model}")
     converted = convert(model, package, progress=Progress(console))
     for line in converted.lines():

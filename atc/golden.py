@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import onnx
 import onnx.inliner
 
 from atc.golden_stages import has_registered, run_stages
+from frontend.load_proto import load_proto
 from tensor_types.errors import EnvironmentProblem, InvalidModel
 
 _BRANCH = "/of_branch"
@@ -43,10 +44,12 @@ def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mappin
 
     Model-local functions are inlined under the names that onnx.inliner gives; tensors of If branches become outputs of
     the If, empty where the branch does not run. Registered operators are computed by their numpy functions.
-    EnvironmentProblem if onnxruntime cannot run the model.
+    InvalidModel if the file is no ONNX model, EnvironmentProblem if onnxruntime cannot run it.
     """
+    load_proto(model)
     try:
         proto = _inlined(onnx.load(str(model), load_external_data=True))
+        _accepted(proto.graph, set(), set())
         quantised = frozenset(_behind_quantisers(proto.graph, set()))
         parents = {o: tuple(filter(None, n.input)) for n in proto.graph.node for o in filter(None, n.output)}
         names = {v.name for v in proto.graph.output}
@@ -107,6 +110,33 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     own = {o.domain: o.version for o in proto.opset_import}
     mixed = any(own.get(o.domain, o.version) != o.version for f in proto.functions for o in f.opset_import)
     return onnx.inliner.inline_local_functions(proto, convert_version=mixed)
+
+
+def _accepted(graph: onnx.GraphProto, tensors: set[str], nodes: set[str]) -> None:
+    """Mends what is valid, and which onnxruntime refuses: equal names of nodes, outer values as outputs of a body.
+
+    `tensors` are those of the outer graphs; `nodes`, the names of nodes seen so far, is added to.
+    """
+    own = {v.name for v in (*graph.input, *graph.initializer)} | {t.values.name for t in graph.sparse_initializer}
+    own |= set(_made(graph))
+    for node in graph.node:
+        if node.name:
+            node.name = _free(node.name, nodes)
+            nodes.add(node.name)
+        for body in _branches(node):
+            _accepted(body, tensors | own, nodes)
+    for output in graph.output:
+        if output.name in tensors and output.name not in own:
+            outer, output.name = output.name, _free(f"{output.name}/returned", tensors | own)
+            graph.node.add(op_type="Identity", input=[outer], output=[output.name])
+
+
+def _free(wish: str, taken: Collection[str]) -> str:
+    """`wish`, or with the first free suffix."""
+    name, number = wish, 1
+    while name in taken:
+        name, number = f"{wish}.{number}", number + 1
+    return name
 
 
 def _made(graph: onnx.GraphProto) -> Iterator[str]:

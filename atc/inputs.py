@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from acl_runtime.session import TensorInfo
 from atc.spelling import UsageError
 from graph_opt.ir import Graph, Value
 from tensor_types.dims import evaluate
 from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import DType
+from tensor_types.errors import InvalidModel
 
 
 def index_bounds(graph: Graph) -> dict[str, int]:
@@ -51,12 +53,18 @@ def seeded(name: str, dtype: DType, shape: Sequence[int], bound: int | None, see
 
 
 def read_files(given: Sequence[str]) -> dict[str, Any]:
-    """The arrays of `name=file.npy` arguments, of `name=file.npz` a list; UsageError names one that cannot be read."""
+    """The arrays of `name=file.npy` arguments, of `name=file.npz` a list.
+
+    UsageError names one that cannot be read, or is given twice.
+    """
     found: dict[str, Any] = {}
     for text in given:
         name, equals, path = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"--input {text!r}", where={"flag": "--input"}, remedy="write name=file.npy")
+        if name in found:
+            raise UsageError("--input names an input twice", where={"flag": "--input", "tensor": name},
+                             remedy="give each input one file")  # fmt: skip
         try:
             loaded = np.load(Path(path), allow_pickle=False)
             found[name] = loaded if isinstance(loaded, np.ndarray) else [loaded[key] for key in loaded.files]
@@ -65,6 +73,50 @@ def read_files(given: Sequence[str]) -> dict[str, Any]:
                 f"cannot read {path}: {error}", where={"flag": "--input", "tensor": name}, remedy="give a .npy file"
             ) from error
     return found
+
+
+def check_given(
+    tensors: Sequence[TensorInfo], given: Mapping[str, Any], wishes: Mapping[str, Sequence[int]]
+) -> None:
+    """InvalidModel where arrays or wished shapes (-1: any extent) do not fit the inputs of a package, or one another.
+
+    What is wrong with the shape of an array alone is the session's to say.
+    """
+    named = {t.name: t for t in tensors}
+    for name, value in given.items():
+        if isinstance(value, list) and name in named and not named[name].dtype.hasobject:
+            raise InvalidModel("a sequence for a tensor input", where={"tensor": name, "flag": "--input"},
+                               remedy="give a .npy file; .npz stands for a sequence")  # fmt: skip
+    fixed: dict[str, int] = {}
+    for name, wish in wishes.items():
+        if name not in named:
+            raise _refused("E10016", f"the model has no input {name!r}", tensors, name)
+        shape = named[name].shape
+        value = given.get(name)
+        array_shape = value.shape if isinstance(value, np.ndarray) else None
+        for own, what in ((shape, "an input"), (array_shape, "an array")):
+            if own is not None and len(wish) != len(own):
+                raise _refused("E10049", f"{len(wish)} dims given for {what} of rank {len(own)}", tensors, name)
+        for axis, extent in enumerate(wish):
+            own = shape[axis] if shape is not None else -1
+            if extent == -1:
+                continue
+            if isinstance(own, str) and fixed.setdefault(own, extent) != extent:
+                reason = f"axis {axis} ({own}) is {fixed[own]} in another place, not {extent}"
+                raise _refused("E10050", reason, tensors, name)
+            if isinstance(own, int) and own not in (-1, extent):
+                raise _refused("E10050", f"axis {axis} is {own} in the model, not {extent}", tensors, name)
+            if array_shape is not None and array_shape[axis] != extent:
+                reason = f"axis {axis} is {array_shape[axis]} in the file of --input, not {extent}"
+                raise _refused("E10050", reason, tensors, name)
+
+
+def _refused(code: str, reason: str, tensors: Sequence[TensorInfo], name: str) -> InvalidModel:
+    shown = ("any rank" if t.shape is None else ", ".join(map(str, t.shape)) for t in tensors)
+    known = "; ".join(f"{t.name}: {t.dtype}[{shape}]" for t, shape in zip(tensors, shown, strict=True))
+    return InvalidModel(
+        reason, code=code, where={"tensor": name, "flag": "--input_shape"}, remedy=f"the model's inputs are {known}"
+    )
 
 
 def free_dims(

@@ -16,9 +16,12 @@ from tensor_types.dtypes import DTYPES
 IR_STAGES = ("read", "optimised", "programs")
 
 
-def inspect_package(path: Path) -> dict[str, Any]:
-    """Tool, chip, inputs and outputs, parts with bytes, layers (one a task, in order) and memory. PackageError."""
-    package = open_package(path)
+def inspect_package(path: Path, verify: bool = False) -> dict[str, Any]:
+    """Tool, chip, inputs and outputs, parts with bytes, layers (one a task, in order) and memory. PackageError.
+
+    `verify` reads the weights too and holds them against their digests; everything else is checked in any case.
+    """
+    package = open_package(path, verify)
     report = _json(package, "report")
     plan = _plan(package)
     return {

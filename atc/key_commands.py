@@ -11,7 +11,7 @@ import typer
 from atc.command_options import Json, guarded, out
 from atc.console import print_json
 
-key_app = typer.Typer(no_args_is_help=True, help="Keys of signed packages.")
+key_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Keys of signed packages.")
 
 
 @key_app.command("new")

@@ -219,6 +219,7 @@ def _body(graph: Graph) -> dict[str, Any]:
         "outputs": [v.name for v in graph.outputs],
         "nodes": nodes,
         "constants": {v.name: _plain(v.data) for v in graph.constants()},
+        "types": [[v.dtype.name, [d if isinstance(d, int) else None for d in v.shape or ()]] for v in graph.outputs],
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from acl_runtime.aicpu import evaluate
 from graph_opt.fusion.expand_composites import ExpandComposites
+from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_rotary import ExpandRotary
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
@@ -77,6 +78,7 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         ExpandIntegerConvolutions(),
         DequantizeWeights(evaluate),
         ExpandQuantisation(),
+        ExpandEinsum(),
         ExpandComposites(),
         FuseConvBatchNorm(),
         FuseNorms(),

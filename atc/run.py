@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -15,8 +14,10 @@ import numpy as np
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.conversion import convert
-from atc.inputs import concrete_shape, free_dims, read_files, seeded
+from atc.inputs import check_given, concrete_shape, free_dims, read_files, seeded
+from atc.outputs import describe
 from atc.spelling import UsageError
+from atc.writing import make_folder
 from tensor_types.dtypes import from_numpy
 
 
@@ -28,7 +29,12 @@ def run_model(
     threads: int,
     output_dir: Path | None,
 ) -> dict[str, Any]:
-    """Runs `loop` times after one warm-up and gives latency, outputs and share of the AI CPU for machines."""
+    """Runs `loop` times after one warm-up and gives latency, outputs and share of the AI CPU for machines.
+
+    With `output_dir`, which is made when it is absent, the outputs are saved and described with their files.
+    """
+    if output_dir is not None:
+        make_folder(output_dir, "--output-dir")
     with tempfile.TemporaryDirectory() as folder:
         package = path
         if path.suffix == ".onnx":
@@ -44,8 +50,6 @@ def run_model(
             seconds.append(time.perf_counter() - started)
         profile = session.profile(feeds)
     names = [o.name for o in session.get_outputs()]
-    if output_dir is not None:
-        _save(output_dir, names, outputs)
     milliseconds = np.array(seconds) * 1e3
     return {
         "latency_ms": {
@@ -54,41 +58,10 @@ def run_model(
             "min": float(milliseconds.min()),
         },
         "aicpu_share": profile.ai_cpu_share,
-        "outputs": {n: _described(v) for n, v in zip(names, outputs, strict=True)},
+        "outputs": describe(names, outputs, output_dir),
         "threads": threads,
         "compiled_at_run": session.compiled_at_run,
     }
-
-
-def _described(value: Any) -> dict[str, Any]:
-    """Shape and dtype of an output; a sequence also lists its elements, an empty optional has neither."""
-    if value is None:
-        return {"shape": None, "dtype": "empty"}
-    if isinstance(value, list):
-        return {"shape": [len(value)], "dtype": "sequence", "elements": [_described(v) for v in value]}
-    return {"shape": list(np.shape(value)), "dtype": str(np.asarray(value).dtype)}
-
-
-def _save(folder: Path, names: Sequence[str], outputs: Sequence[Any]) -> None:
-    """Each output as `.npy` under its name, every character that is not a letter or digit replaced by `_`.
-
-    An element of a sequence has its number behind the name; an empty optional is left out.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    taken: set[str] = set()
-    for name, value in zip(names, outputs, strict=True):
-        if value is None:
-            continue
-        if isinstance(value, list):
-            _save(folder, [f"{name}_{number}" for number in range(len(value))], value)
-            continue
-        stem = plain = re.sub(r"[^A-Za-z0-9]", "_", name)
-        number = 1
-        while stem in taken:
-            stem, number = f"{plain}_{number}", number + 1
-        taken.add(stem)
-        array = np.asarray(value)
-        np.save(folder / f"{stem}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
 
 
 def session_inputs(
@@ -105,6 +78,7 @@ def session_inputs(
     bounds = _report(package).get("index_bounds", {})
     known: dict[str, int] = {}
     tensors = session.get_inputs()
+    check_given(tensors, given, input_shape)
     for tensor in tensors:
         if not tensor.shape:
             continue

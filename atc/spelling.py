@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
+from atc.foreign_flags import FOREIGN_FLAGS
+from codegen.targets import chip_names
 from graph_opt.precision.lists import POLICIES, VERSION_2
 from tensor_types.errors import OpenAtcError
 
@@ -14,7 +17,7 @@ FLAGS = {
     "model": "path of the ONNX file",
     "framework": "5 (ONNX)",
     "output": "path of the package without its extension",
-    "soc_version": "chip for the estimate, Ascend910B2 or Ascend310P3",
+    "soc_version": f"chip for the estimate, {' or '.join(chip_names())}",
     "input_shape": '"name:d,d;name2:d", -1 keeps a dim symbolic',
     "input_format": "NCHW or ND; has no effect on ONNX models",
     "custom_op": "module, or .py file, that registers custom operators; several with commas",
@@ -40,10 +43,19 @@ class UsageError(OpenAtcError):
 
 
 def is_atc_spelling(arguments: Sequence[str]) -> bool:
-    """True if the command line starts with one of ATC's own flags rather than a command."""
+    """True if the command line has one of ATC's own flags and does not start with a command."""
     if not arguments or not arguments[0].startswith("-"):
         return False
-    return _name(arguments[0].split("=", 1)[0]) in FLAGS
+    flags = {_name(word.split("=", 1)[0]) for word in arguments if word.startswith("-")}
+    return not flags.isdisjoint(FLAGS.keys() | FOREIGN_FLAGS.keys())
+
+
+def foreign_flag(flag: str) -> UsageError | None:
+    """The error for a flag of ATC that openatc does not have; None for any other word."""
+    remedy = FOREIGN_FLAGS.get(_name(flag))
+    if remedy is None:
+        return None
+    return UsageError(f"{flag} is a flag of ATC that openatc does not have", where={"flag": flag}, remedy=remedy)
 
 
 def _name(flag: str) -> str:
@@ -51,9 +63,14 @@ def _name(flag: str) -> str:
 
 
 def parse(arguments: Sequence[str]) -> dict[str, str]:
-    """The flags as a mapping; UsageError names the flag and the remedy."""
+    """The flags as a mapping, `json` and `help` if they are there, with `help` the others unchecked.
+
+    UsageError names the flag and the remedy.
+    """
     found: dict[str, str] = {}
     rest = list(arguments)
+    if not {"-h", "-help", "--help"}.isdisjoint(rest):
+        return {"help": "true"}
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
@@ -66,6 +83,8 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
             found["json"] = "true"
             continue
         if name not in FLAGS:
+            if foreign := foreign_flag(flag):
+                raise foreign
             raise UsageError(f"unknown flag {flag}", where={"flag": flag}, remedy=f"known flags: {', '.join(FLAGS)}")
         if not separator:
             if not rest:
@@ -94,7 +113,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
             "--precision_mode and --precision_mode_v2 exclude each other", code="E10056",
             where={"flag": "--precision_mode_v2"}, remedy="give one of them",
         )  # fmt: skip
-    if found["output"].endswith("/"):
+    if found["output"].endswith(("/", os.sep)):
         raise UsageError(
             "--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name"
         )
@@ -124,6 +143,11 @@ def parse_input_shape(text: str) -> dict[str, list[int]]:
             raise UsageError(
                 f"--input_shape: {part!r} is not name:d,d,...", code="E10002", where={"flag": "--input_shape"},
                 remedy='write "name:1,3,224,224;other:1,-1" with positive dims or -1',
+            )  # fmt: skip
+        if name in shapes:
+            raise UsageError(
+                "--input_shape names an input twice", code="E10002", where={"flag": "--input_shape", "tensor": name},
+                remedy="give each input one shape",
             )  # fmt: skip
         shapes[name] = values
     return shapes

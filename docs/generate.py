@@ -98,6 +98,7 @@ def _native(name: str) -> tuple[str, str]:
 def flags() -> str:
     """docs/flags.md."""
     from atc.cli import app
+    from atc.foreign_flags import FOREIGN_FLAGS
     from atc.spelling import FLAGS
 
     parts = [
@@ -118,6 +119,8 @@ output, also for errors. [Errors](errors.md) lists exit codes, [environment](env
         "converts. `--k=v` and\n`--k v` are the same; `--json` goes as well.\n\n"
     )
     parts.append(table(["flag", "value"], [[f"`--{flag}`", meaning] for flag, meaning in FLAGS.items()]))
+    parts.append("\nFlags of ATC that openatc does not have:\n\n")
+    parts.append(table(["flag", "instead"], [[f"`--{flag}`", remedy] for flag, remedy in FOREIGN_FLAGS.items()]))
     return "".join(parts)
 
 
@@ -187,6 +190,7 @@ standard output; without, the same in lines on standard error. In Python they ar
 | 6 | `atc compare`: an accuracy limit is broken, or something could not be judged |
 | 7 | the environment: a missing package, a folder that cannot be written, a processor that is too old |
 | 130 | interrupted |
+| 141 | the reader of standard output has gone, as in `atc ... \\| head -1`; nothing is said about it |
 
 """
         + table(["code", "meaning", "exit code", "what helps", "raised in"], rows)

@@ -9,20 +9,22 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from frontend.attributes import attribute_values
+from frontend.attributes import attribute_values, check_attributes
 from frontend.cache_dims import cache_dims
+from frontend.declared_outputs import odd_output
 from frontend.inline_functions import stamped_opsets
 from frontend.input_dims import Shape, input_shapes, value_type
 from frontend.load_proto import opsets
 from frontend.node_order import in_order
 from frontend.normalise import PendingNode, normalise
 from frontend.tensors import element_type, sparse_to_array, to_array
-from graph_opt.ir import Graph, Origin, Value, ops
+from graph_opt.ir import Graph, Node, Origin, Value, ops
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import content_of
+from tensor_types.dims import product
 from tensor_types.dtypes import BOOL, F32, HANDLE, I64, STR, DType, from_numpy
-from tensor_types.errors import InvalidModel
+from tensor_types.errors import InvalidModel, ResourceLimit
 
 Type = tuple[DType, Shape]
 
@@ -38,6 +40,9 @@ class _Importer:
         self.opsets = {"": 1, **opsets(model.opset_import)}
         self.node_names: set[str] = set()
         self.tensor_names = set(_tensor_names(model.graph))
+        self.makers: dict[Value, str] = {}
+        """Who made a tensor, in the words of messages, where it is no node."""
+        self.warnings: list[str] = []
 
     def top(self, proto: onnx.GraphProto, input_shape: Mapping[str, Sequence[int]]) -> Graph:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
@@ -49,6 +54,9 @@ class _Importer:
         for item in fed:
             self.add_input(graph, scope, item.name, (value_type(item), shapes[item.name]))
         self.fill(proto, graph, scope)
+        for item, value in zip(proto.output, graph.outputs, strict=True):
+            self.warnings += odd_output(item, value)
+        graph.warnings = self.warnings
         return graph
 
     def body(self, proto: onnx.GraphProto, outer: Graph, scope: ChainMap[str, Value], fed: Sequence[Type]) -> Graph:
@@ -64,14 +72,16 @@ class _Importer:
         self._refuse_second(scope, name, "the graph's inputs")
         value = graph.add_value(name, *type_)
         scope[name] = value
+        self.makers[value] = "the graph's inputs"
         graph.inputs.append(value)
         graph.origins[name] = Origin("same", value.name)
 
     def fill(self, proto: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value]) -> None:
         for tensor in proto.initializer:
-            self.add_constant(graph, scope, tensor.name, to_array(tensor, self.source))
+            self.add_constant(graph, scope, tensor.name, to_array(tensor, self.source), "an initializer")
         for sparse in proto.sparse_initializer:
-            self.add_constant(graph, scope, sparse.values.name, sparse_to_array(sparse, self.source))
+            data = sparse_to_array(sparse, self.source)
+            self.add_constant(graph, scope, sparse.values.name, data, "an initializer")
         declared = {v.name: v for v in (*proto.value_info, *proto.output)}
         for node in in_order(proto.node, scope):
             try:
@@ -103,10 +113,13 @@ class _Importer:
         infer_node(graph, graph.add_node("Identity", [value], [result], name=f"{name}/identity"))
         return result
 
-    def add_constant(self, graph: Graph, scope: ChainMap[str, Value], name: str, data: np.ndarray) -> Value:
-        self._refuse_second(scope, name, "an initializer")
-        scope[name] = graph.add_constant(name, data, from_numpy(data.dtype))
-        return scope[name]
+    def add_constant(
+        self, graph: Graph, scope: ChainMap[str, Value], name: str, data: np.ndarray, maker: str
+    ) -> Value:
+        self._refuse_second(scope, name, maker)
+        value = scope[name] = graph.add_constant(name, data, from_numpy(data.dtype))
+        self.makers[value] = maker
+        return value
 
     def add_node(
         self, proto: onnx.NodeProto, graph: Graph, scope: ChainMap[str, Value],
@@ -123,9 +136,10 @@ class _Importer:
             )  # fmt: skip
         for output in filter(None, proto.output):
             self._refuse_second(scope, output, f"node {name}", where)
+        self.warnings += check_attributes(proto, domain, versions[domain], where)
         attrs, graphs = attribute_values(proto, self.source)
         if proto.op_type == "Constant" and not domain:
-            value = self.add_constant(graph, scope, proto.output[0], _constant_data(attrs, where))
+            value = self.add_constant(graph, scope, proto.output[0], _constant_data(attrs, where), f"node {name}")
             graph.origins[proto.output[0]] = Origin("folded", value.name)
             return
         inputs = [scope[i] if i else None for i in proto.input]
@@ -157,6 +171,7 @@ class _Importer:
             kept = {key: value for key, value in pending.attrs.items() if key in known.attrs}
         node = graph.add_node(pending.op, pending.inputs, outputs, kept, name=name, subgraphs=subgraphs)
         infer_node(graph, node)
+        _refuse_too_large(node)
         made = {output: value for output, value in zip(pending.outputs, outputs, strict=True) if output}
         for output, value in pending.replaced.items():
             del graph.values[value.name]
@@ -172,8 +187,8 @@ class _Importer:
     ) -> None:
         if name not in scope.maps[0]:
             return
-        first = scope.maps[0][name].producer
-        before = f"node {first.name}" if first is not None else "an input or a constant"
+        first = scope.maps[0][name]
+        before = f"node {first.producer.name}" if first.producer is not None else self.makers[first]
         raise InvalidModel(
             f"the tensor {name} is made twice: by {before} and by {maker}", code="E13031",
             where={**(where or {}), "tensor": name}, remedy="give each tensor one producer",
@@ -187,6 +202,17 @@ class _Importer:
             name, number = f"{wish}.{number}", number + 1
         self.node_names.add(name)
         return name
+
+
+def _refuse_too_large(node: Node) -> None:
+    """ResourceLimit for a result whose bytes no 64-bit offset counts."""
+    for value in node.outputs:
+        elements = product(value.shape or ())
+        if isinstance(elements, int) and elements * value.dtype.bits >= 1 << 66:
+            raise ResourceLimit(
+                f"the tensor is too large: {value.dtype}{list(value.shape or ())}",
+                where={"node": node.name, "op": node.op, "tensor": value.name}, remedy="use smaller input shapes",
+            )  # fmt: skip
 
 
 def _fed_types(op: str, inputs: Sequence[Value | None], attrs: Mapping[str, AttrValue]) -> list[Type]:

@@ -18,6 +18,11 @@ _WHERE = {"flag": "--model"}
 def load_proto(path: Path) -> onnx.ModelProto:
     """Parses the file; weights stay in it, or in the files beside it. InvalidModel when it is no ONNX model."""
     model = onnx.ModelProto()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InvalidModel(
+            f"the model {path.name} is a pipe or a device; weights are mapped from a file", code="E13001", where=_WHERE,
+            remedy="write the model to a file first",
+        )  # fmt: skip
     try:
         with path.open("rb") as file:
             if path.stat().st_size:  # an empty file cannot be mapped

@@ -77,10 +77,14 @@ def _external(proto: TensorProto, dtype: DType, shape: tuple[int, ...], source: 
             f"the external data file {location!r} is missing", code="E13001", where=where,
             remedy="copy the data file together with the model",
         )  # fmt: skip
-    size = file.stat().st_size
-    if start < 0 or length != needed or start + needed > size:
+    if start < 0:
         raise InvalidModel(
-            f"{needed} bytes needed, {length} declared, {max(size - max(start, 0), 0)} present in {location!r}",
+            f"the external data begin at the negative offset {start}", code="E13015", where=where, remedy=_DAMAGED
+        )
+    size = file.stat().st_size
+    if length != needed or start + needed > size:
+        raise InvalidModel(
+            f"{needed} bytes needed, {length} declared, {max(size - start, 0)} present in {location!r}",
             code="E13015", where=where, remedy="the data file is truncated or belongs to another model: copy it again",
         )  # fmt: skip
     if not needed:

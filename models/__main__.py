@@ -8,6 +8,8 @@ from __future__ import annotations
 import shutil
 import sys
 
+from acl_runtime.om.errors import PackageError
+from acl_runtime.om.replace_file import replace_file
 from models import registry
 
 
@@ -23,7 +25,11 @@ def main(arguments: list[str]) -> int:
             wanted = registry.names()
         case ["get", name, "-o", target]:
             try:
-                shutil.copyfile(registry.get(name), target)
+                with open(registry.get(name), "rb") as model, replace_file(target) as file:
+                    shutil.copyfileobj(model, file)
+            except PackageError as error:
+                print(f"{error.message}: {error.remedy}", file=sys.stderr)
+                return 1
             except (registry.ModelUnavailable, KeyError) as error:
                 print(f"{name}: {error.args[0]}", file=sys.stderr)
                 return 1

@@ -30,7 +30,9 @@ def _attention(inputs: Inputs, attrs: Attrs, n_outputs: int) -> tuple[Array, ...
     present = (k, v)
     groups = q.shape[1] // k.shape[1]
     keys, values = np.repeat(wide(k), groups, axis=1), np.repeat(wide(v), groups, axis=1)
-    scale = attrs.get("scale") or 1 / np.sqrt(q.shape[-1])
+    scale = attrs.get("scale")
+    if scale is None:
+        scale = 1 / np.sqrt(q.shape[-1])
     scores = (wide(q) * scale) @ keys.swapaxes(-1, -2)
     raw = scores
     length, total = scores.shape[-2:]

@@ -1,8 +1,8 @@
 """Bodies of nodes: fused nodes and control flow, op by op.
 
 A body is JSON: {"inputs": [name], "outputs": [name], "nodes": [{"op", "attrs", "inputs": [name or null],
-"outputs": [name]}], "constants": {name: tensor}}. A tensor in attributes is {"dtype", "shape", "values"}; it reaches
-implementations as an array.
+"outputs": [name]}], "constants": {name: tensor}, "types": [[dtype, [int or null]] of each output]}. A tensor in
+attributes is {"dtype", "shape", "values"}; it reaches implementations as an array.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.aicpu.registry import Attrs, Inputs, evaluate, get, implementation, tensor
+from tensor_types.dtypes import DTYPES
 
 
 def run_body(body: Mapping[str, Any], inputs: Sequence[Any], outer: Mapping[str, Any] | None = None) -> list[Any]:
@@ -64,8 +65,18 @@ def _loop(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Any, ...]:
         state = results[1 : 1 + len(state)]
         for rows, row in zip(scanned, results[1 + len(state) :], strict=True):
             rows.append(row)
-    stacked = [np.stack(rows) if rows else np.zeros((0,), np.float32) for rows in scanned]
-    return (*state, *stacked)
+    first = 1 + len(state)
+    return (*state, *(_stacked(rows, 0, body, first + i) for i, rows in enumerate(scanned)))
+
+
+def _stacked(rows: Sequence[Any], axis: int, body: Mapping[str, Any], output: int) -> np.ndarray:
+    """The rows along a new axis; of none, an empty tensor of the output's own dtype and shape, unknown extents 0."""
+    if rows:
+        return np.stack(rows, axis)
+    dtype, shape = body["types"][output]
+    each = [d or 0 for d in shape or ()]
+    axis %= len(each) + 1
+    return np.zeros((*each[:axis], 0, *each[axis:]), DTYPES[dtype].numpy)
 
 
 @implementation("Scan")
@@ -90,8 +101,8 @@ def _scan(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Any, ...]:
         for collected, row in zip(scanned, results[len(state) :], strict=True):
             collected.append(row)
     stacked = [
-        np.stack(rows[::-1] if back else rows, axis)
-        for rows, axis, back in zip(scanned, out_axes, out_backwards, strict=True)
+        _stacked(rows[::-1] if back else rows, axis, body, len(state) + i)
+        for i, (rows, axis, back) in enumerate(zip(scanned, out_axes, out_backwards, strict=True))
     ]
     return (*state, *stacked)
 

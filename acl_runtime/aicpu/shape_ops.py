@@ -100,9 +100,13 @@ def _slice(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     steps = [1] * len(starts) if given_steps is None else integers(given_steps)
     index: list[slice] = [slice(None)] * array.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        # A negative end below -size means "before the first element" when walking backwards.
-        stop = None if step < 0 and end < -array.shape[axis] else end
-        index[axis] = slice(start, stop, step)
+        size = array.shape[axis]
+        if step < 0 and end in (2**31 - 1, 2**63 - 1):
+            end = -size - 1  # onnxruntime reads it as "to the end" in either direction
+        # ONNX brings both into the axis, where numpy takes nothing of a slice that begins outside.
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        first, last = (min(max(at + size if at < 0 else at, low), high) for at in (start, end))
+        index[axis] = slice(max(first, 0), None if last < 0 else last, step)
     return array[tuple(index)]
 
 
@@ -247,7 +251,7 @@ def _compress(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     array = np.asarray(inputs[0])
     if "axis" not in attrs:
         return array.reshape(-1)[: len(condition)][condition[: array.size]]
-    return np.compress(condition, array, attrs["axis"])
+    return np.compress(condition[: array.shape[attrs["axis"]]], array, attrs["axis"])
 
 
 @implementation("OneHot")

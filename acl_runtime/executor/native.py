@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 
 from acl_runtime.executor import native_text as text
 from acl_runtime.executor.loader import LoadError, initialize_llvm, load_object
+from codegen.llvm.cache_folder import cache_folder, is_private, make_private
 
 _CPU = "generic"
 _FEATURES = ""
@@ -61,14 +62,15 @@ def compile_native(ir: str, triple: str) -> bytes:
 
 
 def _cache_path(ir: str) -> Path:
-    root = os.environ.get("OPENATC_CACHE") or Path.home() / ".cache" / "openatc"
     version = ".".join(map(str, llvm.llvm_version_info))
     key = hashlib.sha256(f"{version} {_CPU} {_FEATURES}\n{ir}".encode()).hexdigest()
-    return Path(root) / "executor" / f"{key}.o"
+    return cache_folder() / "executor" / f"{key}.o"
 
 
 def _read_cache(path: Path) -> bytes | None:
-    """The object behind its digest; None when there is none or it is damaged."""
+    """The object behind its digest; None when there is none, it is damaged or may be another user's."""
+    if not is_private(path.parent.parent, path.parent, path):
+        return None
     try:
         content = path.read_bytes()
     except OSError:
@@ -80,7 +82,7 @@ def _read_cache(path: Path) -> bytes | None:
 def _write_cache(path: Path, object_bytes: bytes) -> None:
     """Store an object under a temporary name and rename it. A cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:

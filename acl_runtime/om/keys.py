@@ -5,14 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
+from codegen.llvm.cache_folder import exposed
 from tensor_types.errors import EnvironmentProblem
 
 from .errors import WRITE_FAILED, PackageError
-from .trust import INSTALL, exposed, read_public_key, trusted_folder
+from .replace_file import replace_file
+from .trust import INSTALL, read_key_file, read_public_key, trusted_folder
 
 _PATH = {"flag": "PATH"}
+
 
 def new_key(path: str | os.PathLike[str]) -> tuple[Path, str]:
     """Writes an ed25519 private key (PEM, readable by its owner alone) and beside it, as `.pub`, the public one.
@@ -30,12 +36,15 @@ def new_key(path: str | os.PathLike[str]) -> tuple[Path, str]:
     secret = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     shown = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
     for file in (private, public):
-        if file.exists():
+        if os.path.lexists(file):
             raise PackageError(
                 f"{file} exists", code=WRITE_FAILED, where=_PATH, remedy="choose another name: a key is never replaced"
             )
-    _write(private, secret, 0o600)
-    _write(public, shown, 0o644)
+    with _new_file(private, 0o600) as private_file, _new_file(public, 0o644) as public_file:  # both or neither
+        for opened, content in ((private_file, secret), (public_file, shown)):
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
     return public, _fingerprint(key.public_key().public_bytes(raw, serialization.PublicFormat.Raw))
 
 
@@ -49,6 +58,7 @@ def trust_key(path: str | os.PathLike[str]) -> tuple[Path, str]:
         from cryptography.hazmat.primitives import serialization
     except ImportError:
         raise _no_cryptography() from None
+    read_key_file(source, _PATH)
     key = read_public_key(source)
     if key is None:
         raise PackageError(
@@ -69,20 +79,20 @@ def trust_key(path: str | os.PathLike[str]) -> tuple[Path, str]:
             f"{place} exists", code=WRITE_FAILED, where=_PATH, remedy="remove it first, or rename the key's file"
         )
     shown = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    _write(place, shown, 0o644)
+    with _new_file(place, 0o644) as file:
+        file.write(shown)
     return place, _fingerprint(key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw))
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+@contextmanager
+def _new_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     """A new file; its group and others never get to write it, whatever the umask says."""
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
-    except OSError as error:
-        raise PackageError(
-            f"cannot write {path}: {error.strerror}", code=WRITE_FAILED, where=_PATH,
-            remedy="choose a folder that can be written",
-        ) from error  # fmt: skip
+        with replace_file(path, mode=mode, fresh=True) as file:
+            yield file
+    except PackageError as error:
+        error.where.setdefault("flag", "PATH")
+        raise
 
 
 def _fingerprint(raw: bytes) -> str:

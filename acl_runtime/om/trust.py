@@ -8,18 +8,19 @@ is only signed is trusted. Keys may be PEM or OpenSSH files; `acl_runtime.om.key
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
-import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codegen.llvm.cache_folder import cache_folder, exposed
 from tensor_types.errors import EnvironmentProblem
 
-from .errors import PackageError
+from .errors import OPEN_FAILED, PackageError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DOMAIN = b"openatc native code 1\0"
@@ -38,11 +39,6 @@ class Verdict:
 
     def __bool__(self) -> bool:
         return self.trusted
-
-
-def cache_folder() -> Path:
-    """The cache of this user: OPENATC_CACHE, else ~/.cache/openatc."""
-    return Path(os.environ.get("OPENATC_CACHE") or "~/.cache/openatc").expanduser()
 
 
 def trusted_folder() -> Path:
@@ -76,6 +72,13 @@ def judge(digest: str, signature: bytes | None = None) -> Verdict:
     if signature is None:
         return Verdict(False, f"this machine's cache did not produce it ({problem}) and it is not signed")
     return verify(digest, signature, trusted_keys())
+
+
+def forget() -> None:
+    """Nothing is trusted any more because this machine compiled it; keys stay."""
+    for path in (cache_folder() / "trusted").glob("*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def record_trusted(digest: str) -> None:
@@ -113,7 +116,7 @@ def sign(digest: str, private_key_path: str | os.PathLike[str]) -> bytes:
 
 def read_private_key(path: str | os.PathLike[str]) -> Any:
     """The ed25519 key of a file. EnvironmentProblem without the `cryptography` package, PackageError for a file that
-    is no such key."""
+    cannot be opened or is no such key."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -123,8 +126,8 @@ def read_private_key(path: str | os.PathLike[str]) -> Any:
             remedy=f"{INSTALL}, or convert without --sign",
         ) from None  # fmt: skip
     where = {"flag": "--sign"}
+    data = read_key_file(Path(path), where)
     try:
-        data = _read_key(Path(path))
         openssh = b"BEGIN OPENSSH" in data
         load = serialization.load_ssh_private_key if openssh else serialization.load_pem_private_key
         key = load(data, password=None)
@@ -169,7 +172,7 @@ def read_public_key(path: Path) -> Any:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        data = _read_key(path)
+        data = read_key_file(path, {})
         openssh = data.startswith(b"ssh-")
         key = (serialization.load_ssh_public_key if openssh else serialization.load_pem_public_key)(data)
     except Exception:  # as in `read_private_key`
@@ -182,23 +185,12 @@ def _require_digest(digest: str) -> None:
         raise PackageError(f"{digest[:80]!r} is not a digest", remedy="give a SHA-256 in lowercase hex")
 
 
-def _read_key(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_MAX_KEY_BYTES)
-
-
-def exposed(path: Path) -> str:
-    """Why others may have made or changed `path`, or "" if only this user (or root) can have."""
-    if not hasattr(os, "geteuid"):
-        return "this system has no file owners to check"
+def read_key_file(path: Path, where: Mapping[str, str]) -> bytes:
+    """The bytes of a key's file. PackageError at `where` if it cannot be opened."""
     try:
-        status = os.lstat(path)
+        with open(path, "rb") as file:
+            return file.read(_MAX_KEY_BYTES)
     except OSError as error:
-        return f"{path}: {error.strerror}"
-    if stat.S_ISLNK(status.st_mode):
-        return f"{path} is a symbolic link"
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"{path} belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"{path} can be written by others"
-    return ""
+        raise PackageError(
+            f"{path}: {error.strerror}", code=OPEN_FAILED, where=where, remedy="check the path and its permissions"
+        ) from error

@@ -112,7 +112,7 @@ def problem_of(node: Node) -> Problem:
     mask = None if inner_mask is None else values.get(inner_mask.name, inner_mask)
     scale = anchor.attrs.get("scale")
     softcap = float(anchor.attrs.get("softcap", 0.0) or 0.0)  # type: ignore[arg-type]
-    factor = float(scale) if scale else q.width**-0.5  # type: ignore[arg-type]
+    factor = q.width**-0.5 if scale is None else float(scale)  # type: ignore[arg-type]
     causal = bool(anchor.attrs.get("is_causal", 0))
     nan = node.attrs.get("softmax_of_nothing") == "nan"
     return Problem(q, k, v, out, mask, factor, softcap, causal, nan, past, tuple(caches))

@@ -113,7 +113,12 @@ class ElementwiseEmitter:
     def emit(self, node: Node, operands: Sequence[Operand | None]) -> Operand:
         """The result of one node; Identity and casts to the same dtype give their operand."""
         self._mine = []
-        result = ELEMENTWISE[node.op](self, node, list(operands))
+        operands = list(operands)
+        if node.op != "Identity" and all(o is None or isinstance(o, Imm) for o in operands):
+            # Numbers alone have no dtype: an output of the graph may be computed from constants only.
+            first, dtype = operands[0], node.inputs[0].dtype  # type: ignore[union-attr]
+            operands[0] = self.apply("TEXPANDS", dtype, first)  # type: ignore[arg-type]
+        result = ELEMENTWISE[node.op](self, node, operands)
         for view in self._mine:
             if view != result:
                 self.release(view)
@@ -480,5 +485,3 @@ def can_emit(node: Node) -> bool:
     if node.op in ("QuantizeLinear", "DequantizeLinear"):
         return all(v is None or (v.shape is not None and all(d == 1 for d in v.shape)) for v in node.inputs[1:])
     return True
-
-

@@ -14,8 +14,9 @@ from codegen.kernels.resize import lower_resize
 from codegen.targets.target import Target
 from codegen.tile.ir import axis
 from graph_opt.ir.core import Node, Value
+from graph_opt.ir.ops.movement import OPEN_END
 from graph_opt.plan.records import AliasRecord, Record
-from tensor_types.dims import Dim, product
+from tensor_types.dims import Dim, dmax, dmin, product, prove_le
 
 
 class Move:
@@ -103,7 +104,8 @@ def _identity(m: Move) -> None:
     x, y = m.input(0), m.output
     shape = shape_of(x)
     units = [i for i, d in enumerate(shape) if d != 1]
-    if [a for a in order(x.format, len(shape)) if a in units] == [a for a in order(y.format, len(shape)) if a in units]:
+    same = [[a for a in order(v.format, len(shape)) if a in units] for v in (x, y)]
+    if same[0] == same[1] and not x.is_constant:
         m.records.append(AliasRecord(y.name, x.name, m.node.name))
         return
     m.copy(x, y, shape, walks(shape), walks(shape))
@@ -115,7 +117,7 @@ def _transpose(m: Move) -> None:
     perm = m.op.attrs.get("perm") or tuple(reversed(range(len(shape))))
     perm = tuple(int(p) for p in perm)  # type: ignore[union-attr]
     moved = [a for a in perm if shape[a] != 1]
-    if moved == sorted(moved) and x.format.is_plain and y.format.is_plain:
+    if moved == sorted(moved) and x.format.is_plain and y.format.is_plain and not x.is_constant:
         m.records.append(AliasRecord(y.name, x.name, m.node.name))
         return
     reads: list[Walk] = [Walk(d, perm.index(a)) for a, d in enumerate(shape)]
@@ -179,22 +181,17 @@ def _slice(m: Move) -> None:
     reads = walks(shape)
     for start, where, step in zip(starts, axes, steps, strict=True):
         where %= len(shape)
-        reads[where] = Walk(shape[where], where, first_index(shape[where], result[where], start, step), step)
+        reads[where] = Walk(shape[where], where, first_index(shape[where], start, step), step)
     m.copy(x, y, result, reads, walks(result))
 
 
-def first_index(size: Dim, count: Dim, start: Dim, step: int) -> Dim:
-    """The first index that a slice takes."""
-    if not isinstance(start, int):
+def first_index(size: Dim, start: Dim, step: int) -> Dim:
+    """The first index that a slice takes, if it takes any."""
+    if prove_le(start, -1, {}):
+        return dmax(size + start, 0)
+    if step > 0:
         return start
-    if isinstance(size, int):
-        first = start + size if start < 0 else start
-        return min(max(first, 0), size if step > 0 else size - 1)
-    if start < 0:
-        return size + start
-    if step < 0 and start >= 1 << 31:
-        return size - 1
-    return start
+    return size - 1 if isinstance(start, int) and start >= OPEN_END else dmin(start, size - 1)
 
 
 def _concat(m: Move) -> None:
@@ -263,6 +260,8 @@ def _pad(m: Move) -> None:
                     raise NotLowerable("Pad reflects more than once")
                 ends = [Walk(size, k, front, -1), Walk(size, k, size - 2, -1)]
             elif mode == "wrap":
+                if not isinstance(size, int) or max(front, behind) > size:
+                    raise NotLowerable("Pad may wrap more than once")
                 ends = [Walk(size, k, size - front), Walk(size, k, 0)]
             else:
                 raise NotLowerable(f"Pad {mode}")

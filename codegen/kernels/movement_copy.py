@@ -50,12 +50,18 @@ class _Extents:
         self.known: dict[Dim, Dim] = {}
 
     def size(self, walk: Walk, extents: Sequence[Dim], low: int) -> Dim:
-        """The size of an axis. One that a loop covers partly is start, extent and rest, which proves the accesses."""
-        if walk.loop is not None and walk.step == 1 and not walk.is_full(extents[walk.loop]):
-            extent = extents[walk.loop]
-            if isinstance(extent, Expr) or isinstance(walk.start, Expr):
-                return self(walk.start) + self(extent) + self(walk.size - walk.start - extent)
-        return self(walk.size, low)
+        """The size of an axis. One that a loop covers partly is start, way and rest, which proves the accesses."""
+        extent = 1 if walk.loop is None else extents[walk.loop]
+        if walk.is_full(extent) or isinstance(extent, int) and isinstance(walk.start, int):
+            return self(walk.size, low)
+        stride, start = abs(walk.step), walk.start
+        if stride > 1 and isinstance(extent, Expr) and extent not in self.known:
+            self.known[extent] = self.task.extent(extent, 1)
+        way, reach = stride * (self(extent) - 1), stride * (extent - 1)
+        if walk.step < 0:  # the walk ends at its start less the way
+            self.known[start] = self(start - reach) + way
+            return self(start) + 1 + self(walk.size - start - 1)
+        return self(start) + way + 1 + self(walk.size - start - reach - 1)
 
     def __call__(self, value: Dim, low: int = 0) -> Dim:
         if isinstance(value, int):
@@ -154,10 +160,7 @@ def emit_copy(
     y = task.operand(target, "out", target_shape)
 
     def index(walks: Sequence[Walk]) -> list[Dim]:
-        return [
-            size_of(w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop)))
-            for w in walks
-        ]
+        return [size_of(w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop))) for w in walks]
 
     tile = task.tile("t", source.dtype, padded)
     shape = tuple(counts) or (1,)

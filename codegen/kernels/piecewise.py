@@ -205,7 +205,7 @@ def _slice(body: _Body, node: Node, value: Value, place: Place) -> Place:
     for start, where, step in zip(starts, axes, steps, strict=True):
         where %= len(shape)
         walk = walks[where]
-        first = first_index(shape[where], shape_of(value)[where], start, step)
+        first = first_index(shape[where], start, step)
         walks[where] = Walk(shape[where], walk.loop, first + step * walk.start, step * walk.step)
     return tuple(walks)
 

@@ -9,7 +9,7 @@ from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.text import program_to_text
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import KernelRecord, TaskOperand
-from tensor_types.dims import Dim, Expr, substitute
+from tensor_types.dims import Dim, substitute
 from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
 
@@ -102,8 +102,3 @@ class KernelTask(ProgramBuilder):
             program_to_text(program), tuple(self._operands), tuple(v for _, v in self._values),
             self._graph(program.grid_size()), self.node.name, self.family, self._graph(work), may_alias,
         )  # fmt: skip
-
-
-def is_symbolic(value: Dim) -> bool:
-    """True for a run-time extent."""
-    return isinstance(value, Expr)

@@ -2,7 +2,8 @@
 
 Place: `OPENATC_CACHE`, else `~/.cache/openatc` (the platform's cache folder), in it `objects/`. A file is named by the
 digest of everything that decides its bytes and starts with the digest of its content, which is checked on reading.
-Files appear under their name only when complete. A folder that cannot be written is only read.
+Files appear under their name only when complete. A folder that cannot be written is only read, one that others can
+write is not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,26 +19,13 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
+from codegen.llvm.cache_folder import cache_folder, is_private, make_private
 from codegen.llvm.host_class import host_class
 from codegen.llvm.workers import compile_many
 
 DEFAULT_LIMIT = 1 << 30
 """Bytes; the least recently used objects go when it is exceeded."""
 _DIGEST = 32
-
-
-def cache_folder() -> Path:
-    """Where objects are kept."""
-    chosen = os.environ.get("OPENATC_CACHE")
-    if chosen:
-        return Path(chosen) / "objects"
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "openatc" / "objects"
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +43,7 @@ class ObjectCache:
     """Objects by program and host class."""
 
     def __init__(self, folder: Path | None = None, limit: int = DEFAULT_LIMIT) -> None:
-        self.folder = folder or cache_folder()
+        self.folder = folder or cache_folder() / "objects"
         self.limit = limit
 
     def key(self, program: bytes, target: object) -> str:
@@ -66,8 +53,10 @@ class ObjectCache:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def get(self, program: bytes, target: object) -> bytes | None:
-        """The object, or None if it is absent or damaged."""
+        """The object, or None if it is absent, damaged or may be another user's."""
         path = self.folder / self.key(program, target)
+        if not is_private(self.folder.parent, self.folder, path):
+            return None
         try:
             data = path.read_bytes()
         except OSError:
@@ -81,7 +70,7 @@ class ObjectCache:
     def put(self, program: bytes, target: object, code: bytes) -> None:
         """Stores an object; does nothing where the folder cannot be written."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder)
             handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:

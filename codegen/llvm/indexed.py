@@ -14,7 +14,7 @@ from codegen.llvm.vector_code import Vec, VectorCode, memory_type
 from codegen.llvm.vector_memory import load_vector, store_vector
 from codegen.llvm.vector_ops import evaluate
 from codegen.tile.instructions import STATUS_INDEX
-from codegen.tile.ir import Instr, View
+from codegen.tile.ir import Instr, View, element_strides
 from tensor_types.dtypes import I64, U8, U16, U32, U64, DType
 
 _RAW = {1: U8, 2: U16, 4: U32, 8: U64}
@@ -22,7 +22,7 @@ _COMBINE = {"add": "TADD", "mul": "TMUL", "max": "TMAX", "min": "TMIN"}
 
 
 def emit_indexed(code: VectorCode, storage: Storage, instr: Instr) -> None:
-    """Emits a gather or scatter; an index out of range ends the kernel with status INDEX and its flattened position."""
+    """Emits a gather or scatter; an index out of range ends the kernel with status INDEX and where it stands."""
     fn, dims = code.fn, storage.dims
     data, index_view = instr.srcs
     axis = instr.attr("axis", 0)
@@ -40,6 +40,7 @@ def emit_indexed(code: VectorCode, storage: Storage, instr: Instr) -> None:
     # The index takes the place of the axis variable.
     far = replace(far, steps=tuple((k, s) for k, s in far.steps if k != axis))
     index = storage.view_access(index_view)
+    start = dims.value(element_strides(index_view, storage.declared(index_view.base))[0])
     indexed = {k: shape[k] for k in range(len(shape)) if index.step(k) != 0}
     copied = {k: shape[k] for k in range(len(shape)) if k not in indexed}
 
@@ -50,9 +51,9 @@ def emit_indexed(code: VectorCode, storage: Storage, instr: Instr) -> None:
             if instr.attr("wrap") and index.dtype.kind == "int":
                 negative = fn.emit(f"icmp slt i64 {number}, 0")
                 number = fn.emit(f"select i1 {negative}, i64 {fn.add(number, limit)}, i64 {number}")
-            position: Value = 0
-            for k, extent in enumerate(shape):
-                position = fn.add(fn.mul(position, extent), at.get(k, 0))
+            position = start
+            for k in indexed:
+                position = fn.add(position, fn.mul(at[k], index.step(k)))
             require(fn, fn.emit(f"icmp ult i64 {number}, {limit}"), STATUS_INDEX, position)
             moved = replace(far_at, pointer=fn.offset(far_at.pointer, fn.mul(number, stride), memory_type(far.dtype)))
             _move(code, moved, near_at, copied, gather, reduce)

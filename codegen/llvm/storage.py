@@ -10,7 +10,7 @@ from codegen.llvm.liveness import Layout
 from codegen.llvm.text import Function
 from codegen.llvm.vector_code import memory_type
 from codegen.llvm.windows import Window
-from codegen.tile.ir import Program, View
+from codegen.tile.ir import Param, Program, Tile, View
 from codegen.tile.ir import element_strides as view_strides
 from tensor_types.dims import Dim
 from tensor_types.dtypes import DType
@@ -81,11 +81,15 @@ class Storage:
         pointer = self.fn.offset(self.base_pointer(base), self.dims.value(offset), memory_type(self._dtypes[base]))
         return Access(pointer, self._dtypes[base], tuple((c, self.dims.value(s)) for c, s in sorted(steps.items())))
 
+    def declared(self, base: str) -> Param | Tile:
+        """The parameter or tile of that name."""
+        found = self.program.param(base) or self.program.tile(base)
+        assert found is not None
+        return found
+
     def view_access(self, view: View) -> Access:
         """The access to a view; loop class k is its axis k."""
-        program = self.program
-        base = program.param(view.base) or program.tile(view.base)
-        assert base is not None
+        base = self.declared(view.base)
         offset, steps = view_strides(view, base)
         pointer = self.fn.offset(self.base_pointer(base.name), self.dims.value(offset), memory_type(base.dtype))
         return Access(pointer, base.dtype, tuple((k, self.dims.value(s)) for k, s in enumerate(steps)))

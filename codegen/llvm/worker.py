@@ -1,11 +1,12 @@
 """A compile worker: `python -m codegen.llvm.worker TARGET` answers programs on stdin with objects on stdout.
 
 Frames are a length (4 bytes, little endian) and that many bytes. An answer is a status byte (0 object, 1 error text)
-and a frame. End of input ends the worker.
+and a frame. End of input ends the worker, and so does the end of whoever reads the answers.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import IO
 
@@ -40,4 +41,7 @@ def serve(target: str, requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:
+        os._exit(1)  # at a usual exit the interpreter would write the rest of the answer again, and complain

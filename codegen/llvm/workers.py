@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,10 +44,16 @@ def compile_many(programs: Sequence[bytes], target: object, workers: int | None 
         threading.Thread(target=_feed, args=(host_class(target).name, programs, results, queue, lock))
         for _ in range(count)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # not every system lets a signal end a wait without a limit
+    except BaseException:  # an interrupt: the threads end after the program that they are at
+        with lock:
+            deque(queue, maxlen=0)
+        raise
     objects = []
     for number, result in enumerate(results):
         if not isinstance(result, bytes):
@@ -90,6 +97,7 @@ def _start(target: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "codegen.llvm.worker", target],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path},
+        process_group=0,  # an interrupt from the terminal is for the parent, which ends its workers
     )  # fmt: skip
 
 

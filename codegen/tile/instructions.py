@@ -21,7 +21,7 @@ Classes
   f32, f16 and bf16 sources accumulate in f32, 8-bit integers in i32.
 - `indexed`: TGATHER dst[i] = src[i with axis `axis` replaced by idx[i]]; idx has the shape of dst and an integer dtype,
   src may have another extent on that axis; negative indices count from the end when `wrap=1`. An index out of range
-  ends the task with status INDEX, the flattened position as its index; TSCATTER is the mirror image:
+  ends the task with status INDEX and its flattened position within the base of idx; TSCATTER is the mirror image:
   dst[.. idx[i] ..] = src[i], with `reduce` none/add/mul/max/min, applied in index order.
 - `sync`: TSYNC orders engines (`from`, `to`: MTE1 MTE2 MTE3 M V FIX S); no operands beside dst, which it orders.
 """

@@ -218,7 +218,7 @@ class _Runner:
         axis = stmt.attr("axis", 0)
         assert isinstance(axis, int)
         far = self.place(data if stmt.op == "TGATHER" else stmt.dst)
-        positions = self.positions(self.read(index), far.shape[axis], bool(stmt.attr("wrap")))
+        positions = self.positions(self.place(index), self.read(index), far.shape[axis], bool(stmt.attr("wrap")))
         if not positions.size:
             return
         if stmt.op == "TGATHER":
@@ -247,13 +247,15 @@ class _Runner:
     def sync(self, stmt: Instr) -> None:
         """Engines run in program order here."""
 
-    def positions(self, index: np.ndarray, extent: int, wrap: bool) -> np.ndarray:
+    def positions(self, place: _Place, index: np.ndarray, extent: int, wrap: bool) -> np.ndarray:
         index = index.astype(np.int64) if index.dtype != np.uint64 else np.minimum(index, 1 << 62).astype(np.int64)
         if wrap:
             index = np.where(index < 0, index + extent, index)
         bad = np.flatnonzero((index < 0) | (index >= extent))
         if bad.size:
-            raise TaskStatus(STATUS_INDEX, int(bad[0]))
+            base = place.memory.data
+            numbers = place.of(np.arange(base.size).reshape(base.shape))
+            raise TaskStatus(STATUS_INDEX, int(numbers.reshape(-1)[bad[0]]))
         return index
 
     # Views

@@ -39,7 +39,10 @@ class PendingNode:
         """Input `index`; InvalidModel when it is absent."""
         value = self.input(index)
         if value is None:
-            raise self.error(f"input {index} is missing")
+            raise InvalidModel(
+                f"input {index} is missing", where={"node": self.name, "op": self.op},
+                remedy="the operator needs it: export the model again",
+            )  # fmt: skip
         return value
 
     def rank(self, index: int = 0) -> int:

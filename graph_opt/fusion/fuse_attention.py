@@ -6,10 +6,11 @@ Rules
 1. K comes transposed by a Transpose of its last two axes, or by one that also splits heads (perm 0,2,3,1).
 2. The scale is a Mul or Div by a scalar constant on the scores, on Q, or on Q and K; it may be missing.
 3. The mask is an Add of a value that broadcasts to the scores, or Where(condition, scores, c) / Where(condition, c,
-   scores) with a scalar constant c: then the mask added is Where(condition, 0, c), equal in float arithmetic for the
-   large negative c that exporters use (c <= -1e4), rows that are masked everywhere included.
+   scores) with a scalar constant c: then the mask added is Where(condition, 0, c). For c <= -1e9 the sum rounds to c,
+   so that a row that is masked everywhere has equal scores here as well; with a smaller c it would not.
 4. Every interior tensor has one use; the scores must not be an output.
-5. Transposes [B,S,H,D] -> [B,H,S,D] of the operands and back of the result join the kernel, which reads by strides.
+5. Nothing broadcasts but the mask and a single head of K and V: the operator has one batch and one set of heads.
+6. Transposes [B,S,H,D] -> [B,H,S,D] of the operands and back of the result join the kernel, which reads by strides.
 An ONNX Attention node of opset 23 and later takes the same way, with its own attributes and its cache: the kernel
 writes the present keys and values and reads them from there. Windows and lengths become part of the mask. Where nothing
 is seen its result is 0; that of primitive operators, a softmax over -inf alone, is NaN.
@@ -30,6 +31,8 @@ from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
 
 _SPLIT_HEADS = [0, 2, 1, 3]
+_ABSORBING = -1e9
+"""From here on the spacing of f32 is 64: a sum with a score is this number again."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,13 @@ class FuseAttention:
         return changed
 
     def _match(self, graph: Graph, softmax: Node, family: FamilyTraits) -> bool:
-        found = _SdpaMatch(graph, softmax)
+        found = _SdpaMatch(graph, softmax, family)
         reason = found.find()
         if reason:
             if reason != "no product on both sides":
                 self.declined[softmax.name] = reason
             return False
-        node = found.rewrite()
-        if node.inputs[0] is not None and node.inputs[0].dtype.name in family.dtypes:
-            _outline(graph, node, {"softmax_of_nothing": "nan"})
+        _outline(graph, found.rewrite(), {"softmax_of_nothing": "nan"})
         return True
 
 
@@ -89,8 +90,9 @@ def _scalar(value: Value | None) -> float | None:
 class _SdpaMatch:
     """One candidate around a Softmax: `find` gives the reason against it, or None after setting the parts."""
 
-    def __init__(self, graph: Graph, softmax: Node) -> None:
+    def __init__(self, graph: Graph, softmax: Node, family: FamilyTraits) -> None:
         self.graph = graph
+        self.family = family
         self.softmax = softmax
         self.scale = 1.0
         self.mask: Value | None = None
@@ -163,7 +165,7 @@ class _SdpaMatch:
                     and condition is not None
                     and self._leads_to_product(scores)
                 ):
-                    if number > -1e4:
+                    if number > _ABSORBING:
                         return "the masked value is not large and negative"
                     self.condition, self.fill = (condition, keep_where), number
                     return scores
@@ -181,6 +183,20 @@ class _SdpaMatch:
         assert query is not None and key is not None
         query = self._unscaled(query)
         key = self._unscaled(key)
+        shapes = [v.shape if v is not None else None for v in (query, key, self.value)]
+        if any(s is None or len(s) != 4 for s in shapes):
+            return "an operand has not four axes"
+        q, k, v = (s for s in shapes if s is not None)
+        scores = self.softmax.output.shape or ()
+        # The mask may not widen the scores; along the keys the product with V then demands the same.
+        widened = scores[:3] != q[:3] or (scores[3] != k[3] and k[3] != v[2])
+        if widened or k[:2] != v[:2] or k[0] != q[0] or k[1] not in (1, q[1]):
+            return "an operand or the scores are broadcast"
+        # The AI CPU's Attention takes a mask and a row that sees nothing otherwise: there has to be a kernel.
+        if self.softmax.output.dtype.name not in self.family.dtypes:
+            return f"no kernel for {self.softmax.output.dtype}"
+        if not all(isinstance(d, int) for d in (q[1], q[3], k[1], v[3])):
+            return "the head size or number of heads is not static"
         transpose = key.producer
         if transpose is None or transpose.op != "Transpose" or len(key.uses) != 1:
             return "K is not transposed by a node of its own"

@@ -42,7 +42,7 @@ _NORM = op(
 )
 _EXPORTED = op("Add", op("Mul", op("Reshape", _NORM, _TARGET), _GAMMA), _BETA)
 _LAYER = op("LayerNormalization", any_value(), more=True, name="layer")
-_BACK = op("Reshape", _LAYER, any_value("target"))
+_BACK = op("Reshape", _LAYER, any_value("target"), name="back")
 
 
 def _per_group(rewriter: Rewriter, match: Match) -> Declined | None:
@@ -70,7 +70,7 @@ def _per_group(rewriter: Rewriter, match: Match) -> Declined | None:
     inputs = [reshape(x, 0, groups, channels // groups, -1), *per_channel]
     attrs = {"axis": 2, "epsilon": attribute(norm, "epsilon")}
     layer = match.insert(rewriter, "LayerNormalization", inputs, attrs)
-    match.become(rewriter, "Reshape", [layer, match.insert(rewriter, "Shape", [x])])
+    match.become(rewriter, "Reshape", [layer, match.insert(rewriter, "Shape", [x])], {"allowzero": 1})
     return None
 
 
@@ -78,7 +78,7 @@ def _activate(rewriter: Rewriter, match: Match) -> None:
     layer, root = match.node("layer").output, match.root
     gates = [match.insert(rewriter, "Sigmoid", [layer])] if root.op == "Mul" else []
     activated = match.insert(rewriter, root.op, [layer, *gates], root.attrs)
-    match.become(rewriter, "Reshape", [activated, match["target"]])
+    match.become(rewriter, "Reshape", [activated, match["target"]], match.node("back").attrs)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ class _Fusion:
         self.by_anchor: Mapping[str, FamilyTraits] = {a: t for t in traits for a in t.anchors}
         self.by_name = {t.name: t for t in traits}
         self.group_of: dict[int, _Group] = {}
+        self.spans: dict[_Group, tuple[int, int]] = {}
+        """First and last place in the graph of what joined a group, whether it stayed or not."""
         self.order = {id(n): i for i, n in enumerate(graph.nodes)}
 
     def groups(self) -> list[_Group]:
@@ -82,12 +84,18 @@ class _Fusion:
         for node in self.graph.nodes:
             family = self.by_anchor.get(node.op)
             if family is not None and id(node) not in self.group_of and _dtype_of(node) in family.dtypes:
-                self._grow_epilogue(_Group(family.name, [node], node), family)
+                self._grow_epilogue(_Group(family.name, [], node), node, family)
 
-    def _grow_epilogue(self, group: _Group, family: FamilyTraits) -> None:
+    def _join(self, group: _Group, node: Node) -> None:
+        group.nodes.append(node)
+        self.group_of[id(node)] = group
+        at = self.order[id(node)]
+        first, last = self.spans.get(group, (at, at))
+        self.spans[group] = min(first, at), max(last, at)
+
+    def _grow_epilogue(self, group: _Group, anchor: Node, family: FamilyTraits) -> None:
         """Takes consumers in order and keeps the longest prefix that leaves one result."""
-        anchor = group.nodes[0]
-        self.group_of[id(anchor)] = group
+        self._join(group, anchor)
         if len(anchor.outputs) != 1 or not family.epilogue:
             return
         shape, kept = anchor.output.shape, 1
@@ -95,8 +103,7 @@ class _Fusion:
             candidate = self._next_consumer(group, family, shape)
             if candidate is None:
                 break
-            group.nodes.append(candidate)
-            self.group_of[id(candidate)] = group
+            self._join(group, candidate)
             if len(group.outside_values(self.graph)) == 1:
                 kept = len(group.nodes)
         for node in group.nodes[kept:]:
@@ -133,6 +140,7 @@ class _Fusion:
 
     def _closes_cycle(self, group: _Group, user: Node) -> bool:
         """True if an operand of `user` from outside depends on the group (over contracted groups)."""
+        floor = self._floor(group)
         start = [
             v.producer for v in user.inputs if v is not None and v.producer is not None
             and self.group_of.get(id(v.producer)) is not group
@@ -141,7 +149,7 @@ class _Fusion:
         stack: list[Node] = list(start)
         while stack:
             node = stack.pop()
-            if id(node) in seen or id(node) not in self.order:
+            if id(node) in seen or self.order.get(id(node), -1) < floor:
                 continue
             seen.add(id(node))
             other = self.group_of.get(id(node))
@@ -153,6 +161,15 @@ class _Fusion:
                 stack.extend(v.producer for v in member.inputs if v is not None and v.producer is not None)
         return False
 
+    def _floor(self, group: _Group) -> int:
+        """A place in the graph before which nothing depends on the group: no other group reaches across it."""
+        floor, _ = self.spans[group]
+        while True:
+            lower = min((a for g, (a, b) in self.spans.items() if a < floor <= b and g is not group), default=floor)
+            if lower == floor:
+                return floor
+            floor = lower
+
     def form_regions(self) -> None:
         region = self.by_name.get("region")
         if region is None:
@@ -163,8 +180,7 @@ class _Fusion:
             home = self._region_of_producer(node)
             if home is None:
                 home = _Group("region", [])
-            home.nodes.append(node)
-            self.group_of[id(node)] = home
+            self._join(home, node)
 
     def _is_region_op(self, node: Node, region: FamilyTraits) -> bool:
         declared = ops.get(node.op)

@@ -17,16 +17,21 @@ from functools import partial
 from typing import ClassVar
 
 from graph_opt.fusion.reductions import kept, reduced, reduced_axes, restores
-from graph_opt.ir.patterns import Declined, Match, any_value, one_of, op
+from graph_opt.ir.patterns import Declined, Match, OpPattern, Pattern, any_value, one_of, op
 from graph_opt.ir.products import product
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.rules import Rule, RulePass
 
 _X = any_value("x")
-_SHIFTED = one_of(op("Sub", _X, kept(reduced("ReduceMax", _X, "largest"))), _X)
-_POWER = op("Exp", _SHIFTED, name="power")
+_SHIFTED = op("Sub", _X, kept(reduced("ReduceMax", _X, "largest")))
+_POWER = op("Exp", one_of(_SHIFTED, _X), name="power")
 _SUM = kept(reduced("ReduceSum", _POWER, "sum"))
-_LOG_SUM = one_of(op("Log", _SUM), kept(reduced("ReduceLogSumExp", _SHIFTED, "sum")))
+
+
+def _minus_log_sum(of: Pattern) -> OpPattern:
+    """`of` is on both sides: with the maximum taken off one of them alone, it is another function."""
+    total = kept(reduced("ReduceSum", op("Exp", of), "sum"))
+    return op("Sub", of, one_of(op("Log", total), kept(reduced("ReduceLogSumExp", of, "sum"))))
 
 
 def _softmax(operator: str, rewriter: Rewriter, match: Match) -> Declined | None:
@@ -48,6 +53,7 @@ class FuseSoftmax(RulePass):
     name: ClassVar[str] = "fuse-softmax"
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("softmax", product(_POWER, over=[_SUM]), partial(_softmax, "Softmax")),
-        Rule("log-softmax", op("Sub", _SHIFTED, _LOG_SUM), partial(_softmax, "LogSoftmax")),
+        Rule("log-softmax", _minus_log_sum(_SHIFTED), partial(_softmax, "LogSoftmax")),
+        Rule("log-softmax", _minus_log_sum(_X), partial(_softmax, "LogSoftmax")),
     )
     near: ClassVar[int] = 4

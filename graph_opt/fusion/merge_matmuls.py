@@ -68,6 +68,7 @@ def _sibling(graph: Graph, node: Node) -> _Sibling | None:
         if (
             other is not None
             and other.data is not None
+            and 1 <= other.data.ndim <= result.rank
             and other.data.size == other.data.shape[-1] == weight.data.shape[1]
         ):
             result, last, bias = user.output, user, other.data.reshape(-1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graph_opt.ir import Node
+import ml_dtypes
+
+from graph_opt.ir import Node, Value
 from graph_opt.ir.patterns import Match, Pattern, any_value, constant, one_of, op, optional, scalar
 from tensor_types.dims import product
 
@@ -50,12 +52,16 @@ def restores(match: Match, axes: tuple[int, ...]) -> bool:
 def divides(match: Match, axes: tuple[int, ...]) -> bool:
     """Whether sums of the match are divided by the number of elements along these axes of `x`."""
     count = product((match["x"].shape or ())[a] for a in axes)
-    numbers = [1 / _number(match, "part")] if match.get("part") else []
-    numbers += [_number(match, "count")] if match.get("count") else []
-    return all(isinstance(count, int) and abs(n - count) <= 1e-3 * count for n in numbers)
+    for name, power in (("part", -1), ("count", 1)):
+        value = match.get(name)
+        if value is None or value.data is None:
+            continue
+        # Off by no more than the constant's own rounding: n - 1 elements are another variance.
+        wanted, rounding = float(count) ** power if isinstance(count, int) and count else 0.0, _epsilon(value)
+        if abs(float(value.data.reshape(())) - wanted) > rounding * wanted:
+            return False
+    return True
 
 
-def _number(match: Match, name: str) -> float:
-    data = match[name].data
-    assert data is not None
-    return float(data.reshape(()))
+def _epsilon(value: Value) -> float:
+    return float(ml_dtypes.finfo(value.dtype.numpy).eps) if value.dtype.is_float else 0.0

@@ -140,6 +140,8 @@ class Graph:
     """Named dims of the model and their inclusive ranges."""
     requirements: dict[Requirement, str] = field(default_factory=dict)
     """What shape inference took for granted, and the node that needs it. A run that breaks one must be refused."""
+    warnings: list[str] = field(default_factory=list)
+    """What the reader found odd in the model and did not need: a sentence each."""
 
     def add_value(
         self,

@@ -95,9 +95,15 @@ class Match:
     ) -> None:
         """Puts a new node in the place of the root, by default of its name; what the match held is interior to it."""
         new = self.insert(rewriter, op, inputs, attrs, name or self.root.name)
+        last = new
+        result = self.root.output
+        if new.shape is not None and result.shape is not None and new.rank < result.rank:
+            # A number of the match had more axes than the tensor that it was applied to.
+            axes = rewriter.constant(np.arange(result.rank - new.rank), f"{self.root.name}/axes")
+            last = self.insert(rewriter, "Unsqueeze", [new, axes])
         below = [v for n in self.nodes if n is not self.root for v in n.outputs]
         rewriter.absorb([v for v in below if _outside(v, self.nodes, rewriter.graph) is None], new)
-        rewriter.replace(self.root.output, new)
+        rewriter.replace(result, last)
 
 
 @dataclass(frozen=True)
@@ -284,7 +290,7 @@ def constant(name: str = "", where: Callable[[Value], bool] | None = None, *, wh
     return _Any(name, where, True, what or name or "a constant")
 
 
-def scalar(number: float | None = None, name: str = "", *, tolerance: float = 1e-3) -> Pattern:
+def scalar(number: float | None = None, name: str = "", *, tolerance: float = 1e-6) -> Pattern:
     """A constant of one element; with `number`, of that value up to a relative `tolerance`."""
 
     def fits(value: Value) -> bool:

@@ -19,8 +19,8 @@ _Term = tuple[Value | None, bool]
 """A factor of the product, and whether it divides."""
 
 
-def product(*factors: Pattern, over: Sequence[Pattern] = (), number: float = 1.0, tolerance: float = 2e-3) -> Product:
-    """`number` times the factors, divided by those of `over`; the relative `tolerance` is the rounding of bf16."""
+def product(*factors: Pattern, over: Sequence[Pattern] = (), number: float = 1.0, tolerance: float = 1e-6) -> Product:
+    """`number` times the factors, divided by those of `over`, where `number` may be off by the relative `tolerance`."""
     return Product(factors, tuple(over), number, tolerance)
 
 

@@ -119,7 +119,7 @@ class Rewriter:
         self.rename(old, self.graph.fresh_name(f"{public}.old"))
         if new.producer is None or self.graph.is_output(new):
             holder = self.graph.add_value(public, new.dtype, new.shape)
-            self.graph.add_node("Identity", [new], [holder])
+            self.graph.add_node("Identity", [new], [holder], name=f"{public}/identity")
         else:
             holder = new
             self.rename(new, public)

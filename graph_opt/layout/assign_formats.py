@@ -98,7 +98,7 @@ def _wanted_format(node: Node, wanting: set[str], following: set[str]) -> Format
 
 def _keeps_rank(node: Node) -> bool:
     first = node.input(0)
-    return first is not None and all(o.shape is not None and o.rank == first.rank for o in node.outputs)
+    return first is not None and all(v.shape is not None and v.rank == first.rank for v in (first, *node.outputs))
 
 
 def _data_inputs(node: Node, wanting: set[str]) -> Sequence[int]:

@@ -49,13 +49,14 @@ def takes_bytes(node: Node) -> bool:
 
 
 def _centred(data: np.ndarray, zero: Value | None, axis: int) -> np.ndarray:
-    """The codes less their zero points, which lie along the axis unless there is one, in i64."""
-    codes = data.astype(np.int64)
+    """The codes less their zero points, in i16: one, a vector along the axis, or what broadcasts by itself."""
+    codes = data.astype(np.int16)
     if zero is None or zero.data is None:
         return codes
-    zeros = zero.data.astype(np.int64)
-    along = () if zeros.size == 1 else [-1 if i == axis else 1 for i in range(codes.ndim)]
-    return codes - zeros.reshape(along)
+    zeros = zero.data.astype(np.int16)
+    if zeros.size == 1 or zeros.ndim == 1:
+        zeros = zeros.reshape(() if zeros.size == 1 else [-1 if i == axis else 1 for i in range(codes.ndim)])
+    return codes - zeros
 
 
 def _fold_convolution(graph: Graph, node: Node) -> bool:
@@ -113,6 +114,6 @@ def _stored(data: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray
     if least >= 0 and greatest <= 255:
         return codes.astype(np.uint8), np.zeros((), np.int64)
     middle = 128 if data.dtype == np.uint8 else 0
-    stored = data.astype(np.int64) - middle
+    stored = data.astype(np.int16) - middle
     rest = (stored - codes).max(-2, keepdims=codes.ndim > 2)
     return stored.astype(np.int8), rest.reshape(-1)[:1].reshape(()) if (rest == rest.flat[0]).all() else rest

@@ -2,8 +2,8 @@
 
 1. a is 8-bit with one scale and zero point. b is an 8-bit constant, one zero point, one scale or one for each column
    of a MatMul, each output channel of a Conv.
-2. The sum is exact in i32; it is converted to f32 and multiplied with the product of the scales, which is f32 too:
-   onnxruntime's own kernels do the same.
+2. The sum is exact in i32, which so many products of bytes cannot leave; it is converted to f32 and multiplied with
+   the product of the scales, which is f32 too: onnxruntime's own kernels do the same.
 The multiplication, a bias and the QuantizeLinear that follows are an epilogue for the loop fusion to take.
 """
 
@@ -19,6 +19,8 @@ from graph_opt.quantisation.arithmetic import Arithmetic, is_single
 from tensor_types.dtypes import F32, I8, U8
 
 _BYTES = frozenset({I8, U8})
+_MOST_PRODUCTS = (1 << 31) // 255**2
+"""Of bytes less their zero points, each of 255 at most, that i32 adds without wrapping."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _is_scalar(node: Node) -> bool:
 
 
 def _is_weight(node: Node, axis: int) -> bool:
-    """True for a constant with one zero point whose scales are one number, or lie along the axis."""
+    """True for a constant with one zero point whose scales are one number, or lie along the axis of the results."""
     codes, scale, zero = (*node.inputs, None)[:3]
     assert codes is not None and scale is not None
     if codes.data is None or scale.data is None or (zero is not None and zero.data is None):
@@ -84,7 +86,8 @@ def _is_weight(node: Node, axis: int) -> bool:
     if zero is not None and zero.data is not None and (zero.data != zero.data.flat[0]).any():
         return False
     along = int(node.attrs.get("axis", 1)) % codes.rank  # type: ignore[arg-type]
-    return scale.data.size == 1 or along == axis % codes.rank
+    n_products = int(np.prod(codes.data.shape[1:])) if axis == 0 else codes.data.shape[-2]
+    return n_products <= _MOST_PRODUCTS and (scale.data.size == 1 or along == axis % codes.rank)
 
 
 def _scalar_zero(do: Arithmetic, zero: Value) -> Value:

@@ -41,8 +41,9 @@ def move_branch(graph: Graph, node: Node, branch: Graph, guards: Iterable[str]) 
         outer[inner] = value
         renamed[inner.name] = value.name
     for source, origin in branch.origins.items():
-        held = None if origin.value is None else renamed[origin.value]
-        graph.origins[_free(graph, source)] = Origin(origin.relation, held)
+        held = None if origin.value is None else renamed.get(origin.value, origin.value)
+        lost = held is not None and held not in graph.values  # an outer value that has gone since
+        graph.origins[_free(graph, source)] = Origin("dead", None) if lost else Origin(origin.relation, held)
     condition = (*guards_of(node), *guards)
     for inner_node in branch.nodes:
         operands = [None if v is None else outer.get(v, v) for v in inner_node.inputs]

@@ -85,7 +85,8 @@ def test_convert_run_and_outputs(atc, tmp_path):
     folder = tmp_path / "outputs"
     code, out, _ = atc("run", package, "--input", f"x={tmp_path / 'x.npy'}", "--loop", 3, "--output-dir", folder, "--json")
     ran = json.loads(out)
-    assert code == 0 and ran["outputs"] == {"y": {"shape": [5, 4], "dtype": "float32"}}
+    assert code == 0
+    assert ran["outputs"] == {"y": {"shape": [5, 4], "dtype": "float32", "file": str(folder / "y.npy")}}
     assert ran["threads"] == 1 and ran["compiled_at_run"] == 0 and ran["aicpu_share"] == 0
     assert 0 < ran["latency_ms"]["min"] <= ran["latency_ms"]["median"] <= ran["latency_ms"]["p99"]
     [expected] = reference(model, {"x": x})

@@ -333,6 +333,8 @@ def test_a_program_that_does_not_fit_is_refused_with_its_place(tmp_path, change,
         ({"infer": lambda x, **_: 1 / 0}, {}, "shape rule failed: ZeroDivisionError"),
         ({"infer": lambda x, **_: ("f33", x.shape)}, {}, "shape rule failed"),
         ({"infer": lambda x, **_: []}, {}, "gives 0 outputs"),
+        ({"infer": lambda x, **_: (x.dtype, (-1, 8))}, {}, "an extent is -1"),
+        ({"infer": lambda x, **_: (x.dtype, (3.0, 8))}, {}, "shape rule failed: TypeError"),
         ({"attributes": {"k": int}}, {}, "lacks attributes: k"),
         ({"attributes": {}}, {"j": 1}, "not registered: j"),
         ({"version": 2}, {}, "opset 2"),
@@ -343,6 +345,13 @@ def test_what_the_registration_and_the_model_disagree_on_is_an_error_with_its_pl
     with pytest.raises(OpenAtcError, match=said) as caught:
         product.convert(one_node(tmp_path, "Bad", **attrs), tmp_path / "m.om")
     assert caught.value.where == {"node": "own", "op": f"{D}::Bad"} and caught.value.remedy
+
+
+def test_extents_may_be_numbers_of_numpy(tmp_path):
+    product.register_op(D, "Flat", infer=lambda x: (x.dtype, (np.prod(x.shape),)), numpy=np.ravel)
+    product.convert(one_node(tmp_path, "Flat", shape=(3, 8)), tmp_path / "m.om")
+    x = random(3, 8)
+    np.testing.assert_array_equal(InferSession(0, tmp_path / "m.om").infer([x])[0], x.ravel())
 
 
 @pytest.mark.parametrize(
@@ -413,7 +422,8 @@ def test_a_header_that_makes_no_sense_is_refused(tmp_path):
 
     row = {"module": "m", "kind": "tile"}
     for wrong in ([], {"a::b": 1}, "text", {"a::b": {**row, "kind": "code"}}, {"a::b": {**row, "module": "\x1b[2J"}},
-                  {"a::b": {**row, "module": "m" * 300}}, {"a\n": row}):  # fmt: skip
+                  {"a::b": {**row, "module": "m" * 300}}, {"a\n": row},
+                  {"a::b": {**row, "module": "/tmp/m.py"}}, {"a::b": {**row, "module": "m; other"}}):  # fmt: skip
         with pytest.raises(OpenAtcError) as caught:
             require_operators({"operators": wrong})
         assert caught.value.remedy

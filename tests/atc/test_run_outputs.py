@@ -30,9 +30,9 @@ def test_a_sequence_of_tensors_of_different_shapes(atc, tmp_path):
                      [array("sizes", np.int64([1, 2, 3]))])  # fmt: skip
     np.save(tmp_path / "x.npy", random(6, 4))
     found, folder = run(atc, tmp_path, model, "--input", f"x={tmp_path / 'x.npy'}")
-    parts = [{"shape": [n, 4], "dtype": "float32"} for n in (1, 2, 3)]
+    parts = [{"shape": [n, 4], "dtype": "float32", "file": str(folder / f"parts_{n - 1}.npy")} for n in (1, 2, 3)]
     assert found["parts"] == {"shape": [3], "dtype": "sequence", "elements": parts}
-    assert found["y"] == {"shape": [6, 4], "dtype": "float32"}
+    assert found["y"] == {"shape": [6, 4], "dtype": "float32", "file": str(folder / "y.npy")}
     assert sorted(p.name for p in folder.iterdir()) == ["parts_0.npy", "parts_1.npy", "parts_2.npy", "y.npy"]
     np.testing.assert_array_equal(np.load(folder / "parts_1.npy"), random(6, 4)[1:3])
 
@@ -61,7 +61,8 @@ def test_an_empty_optional_and_one_that_holds_a_tensor(atc, tmp_path):
         np.save(tmp_path / "flag.npy", np.array(flag))
         found, folder = run(atc, tmp_path, model, "--input", f"flag={tmp_path / 'flag.npy'}")
         if flag:
-            assert found["maybe"] == {"shape": [3], "dtype": "float32"} and (folder / "maybe.npy").exists()
+            assert found["maybe"] == {"shape": [3], "dtype": "float32", "file": str(folder / "maybe.npy")}
+            assert (folder / "maybe.npy").exists()
         else:
             assert found["maybe"] == {"shape": None, "dtype": "empty"} and not (folder / "maybe.npy").exists()
 

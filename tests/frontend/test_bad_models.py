@@ -104,10 +104,15 @@ def test_external_data_behind_a_link(refused, tmp_path):
     refused(external("w.bin"), "E13026", {"tensor": "w"}, "outside")
 
 
-@pytest.mark.parametrize("offset,length,size", [("0", None, 23), ("8", None, 24), ("-4", None, 24), ("0", "20", 24)])
+@pytest.mark.parametrize("offset,length,size", [("0", None, 23), ("8", None, 24), ("0", "20", 24)])
 def test_external_data_of_the_wrong_size(refused, tmp_path, offset, length, size):
     (tmp_path / "w.bin").write_bytes(bytes(size))
     refused(external("w.bin", offset, length), "E13015", {"tensor": "w"}, "24 bytes needed")
+
+
+def test_external_data_before_the_file(refused, tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes(24))
+    refused(external("w.bin", "-4", None), "E13015", {"tensor": "w"}, "negative offset -4")
 
 
 def test_external_data_with_words_for_numbers(refused, tmp_path):

@@ -119,7 +119,7 @@ def test_fresh_dims_of_a_body_are_its_own(tmp_path):
         N("NonZero", ["x"], ["outside"]), N("Relu", ["x"], ["h"]),
         N("If", ["c"], ["y"], then_branch=inner, else_branch=other),
     ]  # fmt: skip
-    model = model_of(nodes, [info("x", [2, 3]), info("c", [], BOOL)], [info("y", None), info("outside", None)])
+    model = model_of(nodes, [info("x", [2, 3]), info("c", [], BOOL)], [info("y", None, I64), info("outside", None, I64)])
     graph = imported(tmp_path, model)
     extents = [graph.values["outside"].shape[1]]
     for body in graph.nodes[-1].subgraphs.values():

@@ -26,7 +26,7 @@ def exact(arrays: dict[str, np.ndarray], scale: float | None = None) -> np.ndarr
     q, k, v = (arrays[n].astype(np.float64) for n in "qkv")
     group = q.shape[1] // k.shape[1]
     k, v = (np.repeat(x, group, axis=1) for x in (k, v))
-    scores = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    scores = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if "m" in arrays:
         mask = arrays["m"]
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
@@ -144,7 +144,8 @@ def test_head_transposes_are_strides() -> None:
 
 
 def test_scale_and_half_precision() -> None:
-    check(case(1, 2, 9, 40, 16, scale=0.7), lower_attention, rtol=1e-4, atol=3e-6)
+    for scale in (0.7, 0.0, -0.5):
+        check(case(1, 2, 9, 40, 16, scale=scale), lower_attention, rtol=1e-4, atol=3e-6)
     for symbolic in (False, True):
         check(case(1, 2, 9, 600, 16, dtype=np.float16, symbolic=symbolic), lower_attention, rtol=2e-3, atol=1e-3)
 

@@ -92,6 +92,26 @@ def test_the_cache_keeps_checks_and_evicts(tmp_path: Path, monkeypatch: pytest.M
     assert small.size() == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners of files")
+@pytest.mark.parametrize("part", ["", "objects", "file"])
+def test_code_that_others_can_have_put_there_is_no_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("OPENATC_CACHE", str(folder))
+    cache, (program,) = ObjectCache(), serialised(1)
+    before = os.umask(0)
+    try:
+        (code,) = cache.compile([program], "x86-64-v3")
+    finally:
+        os.umask(before)
+    assert cache.get(program, "x86-64-v3") == code, "what it makes is its own whatever the umask says"
+    path = folder / "objects" / cache.key(program, "x86-64-v3") if part == "file" else folder / part
+    path.chmod(path.stat().st_mode | 0o020)
+    assert cache.get(program, "x86-64-v3") is None
+    assert cache.compile([program], "x86-64-v3") == [code]
+
+
 def test_a_cache_that_cannot_be_written_still_compiles(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

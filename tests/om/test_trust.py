@@ -139,3 +139,10 @@ class TestSignatures:
         for name in "text.pub", "none", "mine.pub":
             with pytest.raises(PackageError):
                 trust.sign(DIGEST, keys / name)
+
+
+def test_forgotten_code_is_not_trusted(cache):
+    trust.record_trusted(DIGEST)
+    trust.forget()
+    assert not trust.is_trusted(DIGEST)
+    trust.forget()  # nothing to forget is no error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import packages
 import pytest
 from packages import elementwise, host, kernel, write
 
-from acl_runtime import InferSession
+from acl_runtime import InferSession, segment_runs
 from graph_opt.plan import AliasRecord, Demand, Scheduled, ValueInfo
 from tensor_types.dims import dim
 from tensor_types.dtypes import BOOL, F32, I64, STR
@@ -241,3 +242,22 @@ def test_damaged_links_are_refused(
     monkeypatch.setattr(packages, "model_to_json", damaged)
     with pytest.raises(OpenAtcError):
         InferSession(0, compressed(tmp_path / "m.om")).infer(given(20))
+
+
+def test_bindings_are_told_apart_by_which_sizes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In branches another size may be the known one, with the same value."""
+
+    class Binder:
+        def __init__(self, segment: object) -> None:
+            pass
+
+        def bind(self, dims: dict[str, int], threads: int, keep: bool) -> SimpleNamespace:
+            return SimpleNamespace(dims=dict(dims))
+
+    monkeypatch.setattr(segment_runs, "Binder", Binder)
+    plan = SimpleNamespace(values=[], inputs=[], dims={"n": (1, None), "u0": (0, None), "u1": (0, None)})
+    runs = segment_runs.SegmentRuns(
+        SimpleNamespace(plan=plan), SimpleNamespace(threads=1), segment_runs.Arenas(), False  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert runs.bind((), {"n": 5, "u0": 3}).dims == {"n": 5, "u0": 3}  # type: ignore[attr-defined]
+    assert runs.bind((), {"n": 5, "u1": 3}).dims == {"n": 5, "u1": 3}  # type: ignore[attr-defined]

@@ -455,6 +455,33 @@ def test_a_plan_that_would_leave_its_memory_is_refused(
         _run_damaged(tmp_path, monkeypatch, change)
 
 
+@pytest.mark.parametrize("region", ["input", "constant"])
+def test_a_host_task_that_would_write_to_an_input_or_a_constant_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, region: str
+) -> None:
+    import packages
+
+    honest = packages.model_to_json
+
+    def damaged(planned: object) -> dict[str, object]:
+        json_plan = honest(planned)  # type: ignore[arg-type]
+        segment = json_plan["segments"][0]
+        [task] = [t for t in segment["tasks"] if "op" in t]
+        places = [v["place"][0] if v["place"] else "" for v in segment["values"]]
+        task["outputs"] = [places.index(region)]
+        return json_plan
+
+    values = [f32("x", N, kind="input"), f32("c", 1, kind="constant"), f32("y", N)]
+    records, dims, constants = [host("Add", ["x", "c"], ["y"])], {"n": (1, None)}, {"c": np.ones(1, np.float32)}
+    path = tmp_path / "m.om"
+    write(path, values, records, ["x"], ["y"], dims=dims, constants=constants)
+    np.testing.assert_array_equal(InferSession(0, path).infer([np.ones(3, np.float32)])[0], np.full(3, 2))
+    monkeypatch.setattr(packages, "model_to_json", damaged)
+    write(path, values, records, ["x"], ["y"], dims=dims, constants=constants)
+    with pytest.raises(OpenAtcError, match="writes to an input or a constant"):
+        InferSession(0, path)
+
+
 def test_the_undamaged_plan_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _run_damaged(tmp_path, monkeypatch, lambda p: None)
 

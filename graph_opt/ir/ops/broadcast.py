@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graph_opt.ir.ops.registry import Inference, Shape
+from graph_opt.ir.ops.registry import Inference, Shape, listed
+from tensor_types.dims import Dim
 
 
 def broadcast(ctx: Inference, *shapes: Shape | None) -> Shape | None:
@@ -12,4 +13,11 @@ def broadcast(ctx: Inference, *shapes: Shape | None) -> Shape | None:
         return None
     rank = max((len(s) for s in known), default=0)
     aligned = [(1,) * (rank - len(s)) + s for s in known]
-    return tuple(ctx.agreed((s[i] for s in aligned), broadcast=True) for i in range(rank))
+
+    def agreed(axis: int) -> Dim:
+        return ctx.agreed(
+            (s[axis] for s in aligned), broadcast=True,
+            of=lambda: f"axis {axis - rank} of {' and '.join(map(listed, known))}",
+        )  # fmt: skip
+
+    return tuple(map(agreed, range(rank)))

@@ -6,7 +6,7 @@ import re
 
 from graph_opt.ir.ops.broadcast import broadcast
 from graph_opt.ir.ops.pooling import WINDOW, window_shape
-from graph_opt.ir.ops.registry import FLOAT, INT, INTS, STRING, Inference, Rule, Shape, declare, same
+from graph_opt.ir.ops.registry import FLOAT, INT, INTS, STRING, Inference, Rule, Shape, declare, listed, same
 from tensor_types.dims import Dim, floordiv
 from tensor_types.dtypes import I32, DType
 from tensor_types.dtypes import dtype as dtype_of
@@ -18,7 +18,8 @@ def matmul_shape(ctx: Inference, a: Shape | None, b: Shape | None) -> Shape | No
         return None
     if not a or not b:
         raise ctx.error("a scalar operand")
-    ctx.agreed((a[-1], b[-2] if len(b) > 1 else b[0]))
+    row = max(len(b) - 2, 0)
+    ctx.agreed((a[-1], b[row]), of=lambda: f"axis {len(a) - 1} of A {listed(a)} and axis {row} of B {listed(b)}")
     lead = broadcast(ctx, a[:-2], b[:-2])
     assert lead is not None
     return (*lead, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
@@ -76,7 +77,10 @@ def conv_like(x: int, w: int, dtype: DType | int) -> Rule:
             return ctx.set(0, out_dtype, _partial(ctx, shape, None if weight is None else weight[0], weight))
         if len(shape) != len(weight):
             raise ctx.error(f"ranks {len(shape)} and {len(weight)} of input and weight differ")
-        ctx.agreed((shape[1], weight[1] * int(ctx.attr("group"))))
+        group = int(ctx.attr("group"))
+        factor = f" times group {group}" if group != 1 else ""
+        channels = f"channels, axis 1 of the input {listed(shape)} and axis 1 of the weight {listed(weight)}{factor}"
+        ctx.agreed((shape[1], weight[1] * group), of=lambda: channels)
         kernel = ctx.attr("kernel_shape") or weight[2:]
         ctx.set(0, out_dtype, (shape[0], weight[0], *window_shape(ctx, shape[2:], kernel)))
 
@@ -156,7 +160,7 @@ def _einsum(ctx: Inference) -> None:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(ctx.node.inputs):
-        raise ctx.error(f"{len(terms)} terms for {len(ctx.node.inputs)} inputs")
+        raise ctx.error(f"equation {equation!r} has {len(terms)} terms for {len(ctx.node.inputs)} inputs")
     extents: dict[str, list[Dim]] = {}
     ellipses: list[Shape] = []
     for index, term in enumerate(terms):
@@ -165,7 +169,7 @@ def _einsum(ctx: Inference) -> None:
             return ctx.set(0, ctx.dtype(), None)
         before, dots, after = term.partition("...")
         if len(shape) < len(before + after) or (not dots and len(shape) != len(before)):
-            raise ctx.error(f"term {term!r} does not fit rank {len(shape)}")
+            raise ctx.error(f"term {term!r} of equation {equation!r} does not fit rank {len(shape)}")
         inner = len(shape) - len(after)
         for letter, extent in zip(before + after, (*shape[: len(before)], *shape[inner:]), strict=True):
             extents.setdefault(letter, []).append(extent)
@@ -175,11 +179,15 @@ def _einsum(ctx: Inference) -> None:
         once = sorted(c for c in extents if left.count(c) == 1)
         right = ("..." if "..." in left else "") + "".join(once)
     before, dots, after = right.partition("...")
-    out = [
-        *(ctx.agreed(extents[c], broadcast=True) for c in before),
-        *(dots_shape if dots else ()),
-        *(ctx.agreed(extents[c], broadcast=True) for c in after),
-    ]
+    unknown = sorted(set(before + after) - extents.keys())
+    if unknown:
+        raise ctx.error(f"equation {equation!r}: no input has the index {unknown[0]!r}")
+
+    def agreed(letter: str) -> Dim:
+        return ctx.agreed(extents[letter], broadcast=True, of=lambda: f"index {letter!r} of equation {equation!r}")
+
+    common = {letter: agreed(letter) for letter in extents}
+    out = [*(common[c] for c in before), *(dots_shape if dots else ()), *(common[c] for c in after)]
     ctx.set(0, ctx.dtype(), out)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graph_opt.ir.core import Value
 from graph_opt.ir.ops.registry import Inference
-from tensor_types.dims import Dim
+from tensor_types.dims import Dim, Expr
 from tensor_types.dtypes import DTYPES, DType, from_numpy
 from tensor_types.errors import InvalidModel, OpenAtcError, UnsupportedOperator
 
@@ -74,7 +75,7 @@ class Signature:
             found = self.infer(*inputs, **arguments)
             one = isinstance(found, tuple) and isinstance(found[0], DType | str | type | np.dtype)
             rows = [found] if one else found
-            types = [(_dtype(dtype), None if shape is None else tuple(shape)) for dtype, shape in rows]
+            types = [(_dtype(dtype), None if shape is None else tuple(map(_extent, shape))) for dtype, shape in rows]
             if len(types) < count:
                 raise ValueError(f"it gives {len(types)} outputs, the model takes {count}")
         except OpenAtcError:
@@ -106,11 +107,20 @@ class Signature:
         except OpenAtcError as error:
             error.where = {"node": ctx.node.name, **error.where}
             raise
-        for index, (dtype, shape) in enumerate(types):
+        for number, (dtype, shape) in enumerate(types):
             known = None
             if shape is not None:
-                known = [ctx.fresh(index=index, axis=k) if d is None else d for k, d in enumerate(shape)]
-            ctx.set(index, dtype, known)
+                known = [ctx.fresh(index=number, axis=k) if d is None else d for k, d in enumerate(shape)]
+            ctx.set(number, dtype, known)
+
+
+def _extent(given: Any) -> Dim | None:
+    if given is None or isinstance(given, Expr):
+        return given
+    size = index(given)  # numpy's integers as well
+    if size < 0:
+        raise ValueError(f"an extent is {size}")
+    return size
 
 
 def _dtype(given: Any) -> DType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -144,7 +145,7 @@ def _concat(ctx: Inference) -> None:
             full = all(s is not None for s in shapes)
             out.append(sum((s[i] for s in shapes if s is not None), start=0) if full else ctx.fresh(axis=i))
             continue
-        out.append(ctx.agreed(s[i] for s in shapes if s is not None))
+        out.append(ctx.agreed((s[i] for s in shapes if s is not None), of=partial("axis {} of the inputs".format, i)))
     arrays = [ctx.array(i) for i in range(count)]
     known_arrays = [a for a in arrays if a is not None]
     content = np.concatenate(known_arrays, axis=axis) if len(known_arrays) == count else None

@@ -198,18 +198,20 @@ class Inference:
         """Whether low <= high for every value of the dims."""
         return prove_le(low, high, cast("Mapping[str, Range]", self.graph.dims))
 
-    def agreed(self, dims: Iterable[Dim], *, broadcast: bool = False) -> Dim:
+    def agreed(self, dims: Iterable[Dim], *, broadcast: bool = False, of: Callable[[], str] = str) -> Dim:
         """The common extent of axes that must agree, or broadcast. InvalidModel when two numbers contradict.
 
         What cannot be decided here becomes a requirement of the graph. A number decides; so does, when broadcasting, an
-        extent that is provably above 1. Different symbolic extents that broadcast give their maximum.
+        extent that is provably above 1. Different symbolic extents that broadcast give their maximum. `of` says in the
+        message which axes of which inputs they are.
         """
         kept = [d for d in dict.fromkeys(dims) if d != 1 or not broadcast]
         if not kept:
             return 1
         numbers = [d for d in kept if isinstance(d, int)]
         if len(numbers) > 1:
-            raise self.error(f"extents {numbers[0]} and {numbers[1]} do not {'broadcast' if broadcast else 'agree'}")
+            word, place = "broadcast" if broadcast else "agree", of()
+            raise self.error(f"extents {numbers[0]} and {numbers[1]} do not {word}{place and f': {place}'}")
         sure: list[Dim] = [*numbers] or ([d for d in kept if self.proves(2, d)] if broadcast else kept)
         chosen = min(sure, key=lambda d: len(str(d))) if sure else dmax(*kept)
         left = chosen if sure else kept[0]
@@ -265,6 +267,11 @@ class Inference:
 
     def error(self, message: str) -> InvalidModel:
         return InvalidModel(message, where={"node": self.node.name, "op": self.node.op})
+
+
+def listed(shape: Shape) -> str:
+    """A shape as messages show it."""
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def is_fresh(name: str) -> bool:

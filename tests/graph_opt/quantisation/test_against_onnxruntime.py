@@ -243,3 +243,24 @@ def test_dynamically_quantised_lstm(tmp_path: Path) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert a.ravel() @ b.ravel() > 0.999 * np.linalg.norm(a) * np.linalg.norm(b)
     assert not made.aicpu_nodes
+
+
+def test_a_product_longer_than_i32_can_add_stays_in_floats(tmp_path: Path) -> None:
+    length = 70_000
+    constants = {"s": _f(0.01), "z": _zero("uint8", 0), "b": np.full((length, 2), 127, np.int8)}
+    ours, theirs, _ = both(
+        tmp_path,
+        [node("DequantizeLinear", ["a", "s", "z"], ["x"]), node("DequantizeLinear", ["b", "s"], ["w"]),
+         node("MatMul", ["x", "w"], ["y"])],
+        constants, {"a": np.full((1, length), 255, np.uint8)}, ["y"],
+    )  # fmt: skip
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-4)
+
+
+def test_batched_zero_points_of_columns(tmp_path: Path) -> None:
+    constants = {"b": _codes("uint8", 2, 5, 4), "az": _zero("uint8", 3), "bz": _codes("uint8", 2, 1, 4)}
+    ours, theirs, _ = both(
+        tmp_path, [node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])], constants,
+        {"a": _codes("uint8", 2, 3, 5)}, ["y"],
+    )  # fmt: skip
+    np.testing.assert_array_equal(ours[0], theirs[0])

@@ -8,7 +8,14 @@ import pytest
 from graph_opt.ir import Graph
 from graph_opt.ir.text import to_text
 from graph_opt.ir.verifier import verify
-from graph_opt.simplify import EliminateCommonSubexpressions, EliminateDeadCode, FlattenIf, FoldShapes, SelectBranches
+from graph_opt.simplify import (
+    EliminateCommonSubexpressions,
+    EliminateDeadCode,
+    FlattenIf,
+    FoldShapes,
+    SelectBranches,
+    SimplifyArithmetic,
+)
 from tests.graph_opt.simplify.graph_to_onnx import run
 from tests.graph_opt.simplify.texts import after, body, graph_of
 
@@ -205,3 +212,19 @@ def test_branches_of_different_rank_that_both_work_stay() -> None:
               %e: f32[b, s] = Neg(%x)
             }
         }""", changed=False)  # fmt: skip
+
+
+def test_a_tensor_of_a_branch_that_is_an_outer_value_is_found_there() -> None:
+    text = BOTH.replace("Exp(%x)", "Neg(%x)").replace(
+        "%r: f32[n] = Neg(%x) @minus",
+        '%q: f32[n] = Neg(%h) @back\n          %r: f32[n] = Exp(%q) @grow\n          origin "q" = same %q',
+    )
+    graph = graph_of(text)
+    assert SimplifyArithmetic().apply(graph)
+    FlattenIf().apply(graph)
+    verify(graph)
+    assert graph.origins["q"].value == "x"
+    before = graph_of(text)
+    for condition in (True, False):
+        feeds = {"x": np.array([0.5, -1.0], np.float32), "c": np.array(condition)}
+        np.testing.assert_array_equal(run(graph, feeds)["y"], run(before, feeds)["y"])
