@@ -96,7 +96,7 @@ class Format:
                 array = array.reshape(shape[: step.axis] + (blocks, step.factor) + shape[step.axis + 1 :])
             else:
                 array = _padded(array, step.axis, step.before, step.after)
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")  # unlike ascontiguousarray it keeps a scalar one
 
     def to_logical(self, array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
         """The logical tensor of `shape` from its physical array; ValueError if the shapes do not belong together."""

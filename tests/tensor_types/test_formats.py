@@ -93,6 +93,12 @@ def test_a_wrong_physical_shape_is_refused() -> None:
         FRACTAL_NZ(16).to_logical(np.zeros((2, 3, 16, 8)), (36, 21))
 
 
+def test_a_scalar_stays_one() -> None:
+    scalar = np.array(2.5, np.float32)
+    assert PLAIN.to_physical(scalar).shape == ()
+    assert PLAIN.to_logical(PLAIN.to_physical(scalar), ()) == scalar
+
+
 def test_no_steps_is_plain() -> None:
     assert parse_format("") == parse_format("plain") == PLAIN
 

@@ -185,7 +185,7 @@ class Builder:
         """All leaves are outputs, and a few values that are used inside too."""
         read = {i for node in self.nodes for i in node.input}
         outputs = [o for node in self.nodes for o in node.output if o not in read or self.chance(0.1)]
-        return onnx.shape_inference.infer_shapes(self._model(self.nodes, self.wires, outputs, self.constants))
+        return self._model(self.nodes, self.wires, outputs, self.constants)
 
 
 def build(theme: Theme, seed: int, steps: int = 18) -> Builder:
