@@ -51,7 +51,7 @@ def test_an_output_replaced_by_an_input_becomes_an_identity() -> None:
     check(
         graph,
         """graph g(%x: f32[n]) -> (%y, %y) {
-  %y: f32[n] = Identity(%x)
+  %y: f32[n] = Identity(%x) @y/identity
   origin "y" = same %x
 }
 """,
@@ -70,7 +70,7 @@ def test_two_outputs_that_become_one_value_keep_both_names() -> None:
         graph,
         """graph g(%x: f32[n]) -> (%a, %b) {
   %a: f32[n] = Exp(%x)
-  %b: f32[n] = Identity(%a)
+  %b: f32[n] = Identity(%a) @b/identity
 }
 """,
     )
