@@ -79,6 +79,8 @@ def _native_records(node: Node, target: Target) -> list[Record]:
     for record in records:
         if isinstance(record, KernelRecord):
             _check(record.program, target.name)
+    if not records and any(is_fresh(n) for v in node.outputs for d in v.shape or () for n in names(d)):
+        raise NotLowerable("it has no elements, and only the run knows its shape")
     return records
 
 

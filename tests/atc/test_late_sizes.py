@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from small_models import random
+from small_models import BOOL, F32, N, array, info, model_of, random
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
@@ -206,3 +206,18 @@ def test_the_same_bytes_again(packages: dict[str, tuple[Path, Path]], tmp_path: 
     model, package = packages["detector"]
     convert(model, tmp_path / "again.om")
     assert (tmp_path / "again.om").read_bytes() == package.read_bytes()
+
+
+def test_an_output_without_elements_has_its_late_shape(tmp_path: Path) -> None:
+    nodes = [
+        N("Split", ["x", "sizes"], ["all", "none"], axis=0),
+        N("Compress", ["none", "chosen"], ["picked"], axis=1),
+        N("Transpose", ["picked"], ["y"], perm=[1, 0]),
+    ]
+    constants = [array("sizes", np.array([6, 0]))]
+    inputs = [info("x", F32, [6, 5]), info("chosen", BOOL, [5])]
+    onnx.save(model_of(nodes, inputs, [info("y", F32, None)], constants), tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "m.om")
+    chosen = np.array([True, False, True, True, False])
+    (y,) = InferSession(0, tmp_path / "m.om").infer({"x": np.ones((6, 5), np.float32), "chosen": chosen})
+    assert y.shape == (3, 0) and y.dtype == np.float32
