@@ -68,7 +68,7 @@ def test_random_models(theme: str, seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("theme", THEMES)
 def test_many_random_models(theme: str, block: int, tmp_path: Path) -> None:
     for seed in range(1000 + 30 * block, 1030 + 30 * block):
