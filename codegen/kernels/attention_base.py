@@ -22,16 +22,6 @@ LOG2_E = 1.4426950408889634
 CHIP_KEYS, CHIP_QUERIES = 64, 64
 
 
-def extent_of(block: int, at: Dim, total: Dim) -> Dim:
-    """Elements of block `at` of `total`."""
-    if isinstance(total, int):
-        if total <= block:
-            return total
-        if total % block == 0:
-            return block
-    return dmin(block, total - block * at)
-
-
 def even_blocks(extent: Dim, most: int, step: int = 1) -> int:
     """The size of equal blocks of at most `most`; run-time extents get blocks of `most`."""
     if not isinstance(extent, int):

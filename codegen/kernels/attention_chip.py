@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.kernels.attention_base import CHIP_KEYS, CHIP_QUERIES, LOG2_E, LOWEST, AttentionKernel, extent_of, per_row
+from codegen.kernels.attention_base import CHIP_KEYS, CHIP_QUERIES, LOG2_E, LOWEST, AttentionKernel, per_row
+from codegen.kernels.operands import block_extent
 from codegen.tile.ir import axis
 from tensor_types.dims import Dim, ceildiv, dmin
 from tensor_types.dtypes import F32
@@ -16,7 +17,7 @@ class ChipKernel(AttentionKernel):
         dtype, d, dv = p.q.value.dtype, p.q.width, p.v.width
         self.rows, keys = CHIP_QUERIES, CHIP_KEYS
         first = self.rows * paths.grid(ceildiv(self.s, self.rows))
-        rows = extent_of(self.rows, 0, self.s) if first == 0 else dmin(self.rows, self.s - first)
+        rows = block_extent(self.rows, 0, self.s) if first == 0 else dmin(self.rows, self.s - first)
         highest, sums, now, factor, part = (paths.tile(F32, (self.rows,)) for _ in range(5))
         held = paths.tile(F32, (self.rows, dv))
         weights = paths.tile(dtype, (self.rows, keys)) if dtype != F32 else None
@@ -31,7 +32,7 @@ class ChipKernel(AttentionKernel):
         queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, d))
 
         def key_block(j: Dim) -> None:
-            columns = extent_of(keys, j, self.t)
+            columns = block_extent(keys, j, self.t)
             shape, bounds = (rows, columns), (self.rows, keys)
             transposed = p.k.view(self.k, self.batch, self.kv_head, keys * j + axis(1), axis(0), (d, columns))
             acc = paths.accumulator(dtype, bounds, shape)

@@ -3,7 +3,8 @@ scores, softmax and the product with V."""
 
 from __future__ import annotations
 
-from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, even_blocks, extent_of, per_row
+from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, even_blocks, per_row
+from codegen.kernels.operands import block_extent
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmax, dmin
@@ -34,7 +35,7 @@ class HostKernel(AttentionKernel):
         d, dv = p.q.width, p.v.width
         c = paths.grid(ceildiv(self.s, chunk))
         self.first = chunk * c
-        total = extent_of(chunk, c, self.s)
+        total = block_extent(chunk, c, self.s)
         self.kt = paths.tile(F32, (self.keys // self.panel, d, self.panel), "L1")
         self.scores = paths.tile(F32, (self.rows, self.keys), "L0C")
         self.products = paths.tile(F32, (self.rows, dv), "L0C")
@@ -88,7 +89,7 @@ class HostKernel(AttentionKernel):
         return self.p.scale * (LOG2_E if self.base_2 else 1.0)
 
     def _count(self, j: Dim) -> Dim:
-        return extent_of(self.keys, j, self.t)
+        return block_extent(self.keys, j, self.t)
 
     def _pack(self, j: Dim) -> None:
         """Panels of the transpose of a block of K, scaled."""
@@ -97,7 +98,7 @@ class HostKernel(AttentionKernel):
         factor = self.factor_of_scores
 
         def panel(n: Dim) -> None:
-            columns = extent_of(self.panel, n, keys)
+            columns = block_extent(self.panel, n, keys)
             source = p.k.view(self.k, self.batch, self.kv_head, self.keys * j + self.panel * n + axis(1), axis(0),
                               (d, columns))  # fmt: skip
             copy = self.kt.view(n, axis(0), axis(1), shape=(d, columns))
@@ -122,7 +123,7 @@ class HostKernel(AttentionKernel):
 
     def _query_block(self, i: Dim, j: Dim, total: Dim, one: bool, packed: bool) -> None:
         p, task = self.p, self.task
-        keys, rows = self._count(j), extent_of(self.rows, i, total)
+        keys, rows = self._count(j), block_extent(self.rows, i, total)
         first = self.first + self.rows * i
         count, blocks = keys, ceildiv(keys, self.panel)
         if p.causal:
@@ -137,7 +138,7 @@ class HostKernel(AttentionKernel):
             queries = wide
 
         def panel(n: Dim) -> None:
-            columns = extent_of(self.panel, n, count)
+            columns = block_extent(self.panel, n, count)
             shape = (rows, columns)
             scores = self.scores.window((0, self.panel * n), shape)
             if packed:
@@ -192,7 +193,7 @@ class HostKernel(AttentionKernel):
     def _divide(self, i: Dim, total: Dim) -> None:
         """Ends a run over several key blocks: output / sum."""
         task = self.task
-        rows = extent_of(self.rows, i, total)
+        rows = block_extent(self.rows, i, total)
         size = (rows, self.p.v.width)
         kept = self.held.window((self.rows * i, 0), size)
         self.guard(self.sums.window((self.rows * i,), (rows,)))

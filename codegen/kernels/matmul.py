@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, block_extent, body_of, body_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.matmul_tiling import recommend_tiling
@@ -22,7 +22,7 @@ from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
-from tensor_types.dims import Dim, ceildiv, dmin, product
+from tensor_types.dims import Dim, ceildiv, product
 from tensor_types.dtypes import BF16, F16, F32, I32
 from tensor_types.formats import panels
 
@@ -160,7 +160,7 @@ class _Lowering:
         else:
             i = self.paths.grid(m_blocks)
             j = self.paths.grid(n_blocks)
-        rows, columns = _extent(self.rows, i, m), _extent(self.columns, j, n)
+        rows, columns = block_extent(self.rows, i, m), block_extent(self.columns, j, n)
         if m_group is not None:
             index[m_group] = self.rows * i + axis(0)
         index[n_group] = self.columns * j + axis(1)
@@ -429,13 +429,3 @@ def _lead(value: Value, rank: int) -> tuple[Dim, ...]:
     """The batch axes of an operand of a product of `rank` axes."""
     lead = shape_of(value)[:-2]
     return (*(1 for _ in range(rank - 2 - len(lead))), *lead)
-
-
-def _extent(block: int, at: Dim, total: Dim) -> Dim:
-    """Elements of block `at` of `total`."""
-    if isinstance(total, int):
-        if total <= block:
-            return total
-        if total % block == 0:
-            return block
-    return dmin(block, total - block * at)

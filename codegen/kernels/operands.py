@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graph_opt.ir.core import Graph, Node, Value
-from tensor_types.dims import Dim
+from tensor_types.dims import Dim, dmin
 
 
 class NotLowerable(Exception):  # noqa: N818 (an outcome, not an error)
@@ -27,3 +27,13 @@ def body_values(node: Node) -> dict[str, Value]:
     body = body_of(node)
     pairs = zip([*body.inputs, *body.outputs], [*node.inputs, *node.outputs], strict=True)
     return {inner.name: outer for inner, outer in pairs if outer is not None}
+
+
+def block_extent(block: int, at: Dim, total: Dim) -> Dim:
+    """Elements of block number `at` of `total`."""
+    if isinstance(total, int):
+        if total <= block:
+            return total
+        if total % block == 0:
+            return block
+    return dmin(block, total - block * at)
