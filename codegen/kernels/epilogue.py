@@ -41,7 +41,7 @@ class ElementwiseEmitter:
     """Appends the instructions of element-wise nodes over one block to a program.
 
     `shape` is the static shape of the tiles, `extents` what of it is valid (tails); results are tiles in `scope`. Tiles
-    are reused once their last reader has run, so `bytes_per_element` is what a block needs of the scope.
+    are reused once their last reader has run.
     """
 
     def __init__(
@@ -59,11 +59,6 @@ class ElementwiseEmitter:
         self._prefix = prefix
         self._pool: list[_Pooled] = []
         self._mine: list[View] = []
-
-    @property
-    def bytes_per_element(self) -> int:
-        """Bytes of all tiles so far, for one element of the block."""
-        return sum(p.dtype.bytes for p in self._pool)
 
     def tile(self, dtype: DType) -> View:
         """An unused tile of the block; it stays taken until `release`."""

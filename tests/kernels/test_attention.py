@@ -94,7 +94,7 @@ def test_masks(shape: tuple[int, ...], blocks: bool) -> None:
     mask = rng.normal(0, 2, shape).astype(np.float32)
     for m in (mask, mask > 0):
         c = case(2, 3, 9, 600, 16, mask=m, symbolic=blocks)
-        check(c, lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
+        check(c, lower_attention, rtol=1e-4, atol=3e-6)
 
 
 class Softmax(Exact):
@@ -122,7 +122,7 @@ def test_rows_masked_everywhere(blocks: bool, kind: type[Exact]) -> None:
     c = kind(c.family, c.ops, c.arrays, c.outputs, (), c.symbolic, dims=c.dims, opset=23)
     nothing = c.expected()["y"][:, :, 2]
     assert np.isnan(nothing).all() if kind is Softmax else not nothing.any()
-    check(c, lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
+    check(c, lower_attention, rtol=1e-4, atol=3e-6)
 
 
 @pytest.mark.parametrize("blocks", [False, True], ids=["one block", "blocks"])
@@ -132,7 +132,7 @@ def test_rows_that_a_bool_mask_hides_everywhere_give_0(blocks: bool) -> None:
     mask[..., 2, :599] = False
     c = case(1, 2, 4, 600, 8, mask=mask, symbolic=blocks)
     assert not c.expected()["y"][:, :, 1].any()
-    check(c, lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
+    check(c, lower_attention, rtol=1e-4, atol=3e-6)
 
 
 def test_head_transposes_are_strides() -> None:
