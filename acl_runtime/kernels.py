@@ -86,11 +86,6 @@ def compile_programs(texts: Sequence[str], host: str, workers: int | None = None
     return objects
 
 
-def check_program(text: str, host: str) -> None:
-    """VerifyError if the program is not sound for the class; a program that the cache knows has been verified."""
-    _facts(text, host, ObjectCache())
-
-
 def trust_digest(text: str, host: str, code: bytes) -> str:
     """What is trusted is an object for its own program and class: a genuine object beside another text is not."""
     parts = (hashlib.sha256(part).digest() for part in (text.encode(), host.encode(), code))

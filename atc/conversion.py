@@ -16,7 +16,6 @@ from atc.console import Progress
 from atc.custom_operators import operators_of
 from atc.fusion_report import fusion_notes
 from atc.inputs import index_bounds
-from atc.lower import Lowered, guards_of, host_records, kernel_records, lower_graph
 from atc.pipeline import passes
 from atc.spelling import UsageError, parse_input_shape, precision_mode_of
 from atc.viewer import viewer_graph
@@ -24,6 +23,7 @@ from atc.writing import check_package, writing
 from codegen.kernels import families
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.detect import detect_host_class
+from codegen.lowering import Lowered, guards_of, lower_graph
 from codegen.targets import Target, chip_names, target
 from codegen.targets.roofline import estimate
 from codegen.tile.text import parse_program
@@ -169,9 +169,9 @@ def convert(
         package=package,
         soc_version=chip.name,
         nodes_in=nodes_in,
-        kernels=len(kernel_records(lowered)),
+        kernels=len(lowered.kernels),
         aicpu_nodes=_aicpu_nodes(lowered),
-        fused=dict(Counter(r.family for r in kernel_records(lowered))),
+        fused=dict(Counter(r.family for r in lowered.kernels)),
         compiled_kernels=len(texts) - cached,
         cached_kernels=cached,
         estimate_ms=_estimate(lowered, chip),
@@ -252,7 +252,7 @@ def _chip(soc_version: str) -> Target:
 
 def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:
     rows = []
-    for record in host_records(lowered):
+    for record in lowered.aicpu:
         domain, _, op = record.op.rpartition("::")
         rows.append({"name": record.node, "op": op, "domain": domain or "ai.onnx", "why": record.reason})
     return rows
@@ -287,7 +287,7 @@ def _estimate(lowered: Lowered, chip: Target) -> float | None:
     The programs are the host's: their traffic and operations stand for the chip's until its own instance is made.
     """
     total = 0.0
-    for record in kernel_records(lowered):
+    for record in lowered.kernels:
         program = parse_program(record.program)
         values = {d.name: v for d, v in zip(program.dims, record.dims, strict=True)}
         if not all(isinstance(v, int) for v in values.values()):

@@ -8,7 +8,7 @@ import numpy as np
 
 from acl_runtime.om import ConstDesc, FusedGraph, NodeDesc, TensorDesc
 from acl_runtime.package_layout import constant_table
-from atc.lower import Lowered
+from codegen.lowering import Lowered
 from graph_opt.ir import Graph, Value
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
 

@@ -79,8 +79,8 @@ Operators of your own: [custom operators](custom_operators.md).
 
 def _native(name: str) -> tuple[str, str]:
     """Family and dtypes of an operator's kernels."""
-    from atc.lower import RESHAPES
     from codegen.kernels import TRAITS
+    from codegen.lowering import RESHAPES
 
     if name in RESHAPES:
         return "alias", ""

@@ -1,0 +1,71 @@
+"""Nodes that cost nothing: their results are bytes of their operands, seen with another shape or from an offset."""
+
+from __future__ import annotations
+
+from codegen.lowering.lowered import Lowered
+from graph_opt.ir import Node, Value
+from graph_opt.plan.records import AliasRecord
+from tensor_types.dims import Dim, product
+
+RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
+
+
+def add_aliases(lowered: Lowered, node: Node) -> bool:
+    """Adds the aliases that the node is. False, and nothing added, if it is none."""
+    if not is_alias(node):
+        return _add_slices(lowered, node)
+    source = node.inputs[0]
+    assert source is not None
+    lowered.add(AliasRecord(node.output.name, source.name, node.name), node)
+    return True
+
+
+def _add_slices(lowered: Lowered, node: Node) -> bool:
+    """A Split of the leading axis is a set of aliases at increasing offsets. False for any other node."""
+    if node.op == "Fused" and [n.op for n in node.subgraphs["body"].nodes] == ["Split"]:
+        split = node.subgraphs["body"].nodes[0]
+    elif node.op == "Split":
+        split = node
+    else:
+        return False
+    source = node.input(0)
+    if source is None or source.is_constant:
+        return False
+    assert source.shape is not None
+    axis = int(split.attrs.get("axis", 0)) % source.rank  # type: ignore[call-overload]
+    memory = _axes_in_memory(source)
+    if memory[:1] not in ([], [axis]) or any(v.format != source.format for v in node.outputs):
+        return False
+    offset: Dim = 0
+    for value in node.outputs:
+        lowered.add(AliasRecord(value.name, source.name, node.name, offset), node)
+        offset = offset + product(value.shape) * value.dtype.bytes
+    return True
+
+
+def is_alias(node: Node) -> bool:
+    """True if the node's result has the bytes of its first input in the same order."""
+    source = node.input(0)
+    if node.op not in RESHAPES and node.op not in ("Relayout", "Transpose") or source is None or source.shape is None:
+        return False
+    result = node.output
+    if result.shape is None or source.is_constant or source.dtype != result.dtype:
+        return False
+    if node.op in ("Relayout", "Identity"):
+        return _axes_in_memory(source) == _axes_in_memory(result)
+    if node.op == "Transpose":
+        perm = list(node.attrs.get("perm") or reversed(range(source.rank)))  # type: ignore[call-overload]
+        return _axes_in_memory(source) == [perm[a] for a in _axes_in_memory(result)]
+    plain = [sorted(_axes_in_memory(v)) == _axes_in_memory(v) for v in (source, result)]
+    if all(plain):
+        return True
+    permutations = (source.format.permutation, result.format.permutation)
+    both_last = all(p is not None and p[0] == 0 and p[-1] == 1 for p in permutations)
+    return both_last and source.shape[:2] == result.shape[:2]
+
+
+def _axes_in_memory(value: Value) -> list[int]:
+    """Logical axes from outermost to innermost, those of extent 1 left out."""
+    assert value.shape is not None
+    order = value.format.permutation or range(len(value.shape))
+    return [a for a in order if value.shape[a] != 1]

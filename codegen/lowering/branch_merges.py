@@ -1,0 +1,53 @@
+"""IfMerge: the results of two branches meet in one value, into which the branch that ran is copied."""
+
+from __future__ import annotations
+
+from codegen.kernels import NotLowerable
+from codegen.lowering.lowered import Lowered
+from codegen.lowering.native_tasks import native_tasks
+from codegen.targets import Target
+from graph_opt.ir import Graph, Node, Value
+from graph_opt.plan.records import AliasRecord, Record
+
+
+def add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
+    """The results of two branches meet: the one that ran is copied. False if their shapes differ."""
+    condition, *branches = node.inputs
+    result = node.output
+    assert condition is not None
+    copies: list[tuple[Node, list[Record]]] = []
+    for expected, branch in zip((1, 0), branches, strict=True):
+        if branch is None or branch.shape != result.shape or branch.is_constant:
+            return False
+        try:
+            copy, records = _copy(branch, result, node.name, target)
+        except NotLowerable:
+            return False
+        guards = (*(node.attrs.get("guards") or ()), f"{condition.name}={expected}")  # type: ignore[misc]
+        copy.attrs["guards"] = guards  # type: ignore[assignment]
+        copies.append((copy, records))
+    for copy, records in copies:
+        for record in records:
+            lowered.add(record, copy)
+    return True
+
+
+def _copy(source: Value, result: Value, name: str, target: Target) -> tuple[Node, list[Record]]:
+    """A node that copies one value into another, and its tasks; NotLowerable if that takes no task."""
+    for family in ("movement", "region"):
+        copy = _copy_node(source, result, name, family)
+        records = native_tasks(copy, target)
+        if not any(isinstance(r, AliasRecord) for r in records):
+            return copy, records
+        # Equal bytes: movement would share them, but only one branch of the two may be the result.
+    raise NotLowerable("the branches would share the bytes of the result")
+
+
+def _copy_node(source: Value, result: Value, name: str, family: str) -> Node:
+    """A Fused node of `family`, in no graph, that copies one value into another."""
+    body = Graph(family)
+    inner = body.add_value(source.name, source.dtype, source.shape, format=source.format)
+    copied = body.add_value(result.name, result.dtype, result.shape, format=result.format)
+    body.inputs, body.outputs = [inner], [copied]
+    body.add_node("Identity" if family == "region" else "Relayout", [inner], [copied], name=name)
+    return Node("Fused", name, [source], [result], {"family": family}, {"body": body})

@@ -1,0 +1,40 @@
+"""Which sizes are known when a node runs: those that only data decides are known behind the task that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.ops.registry import is_fresh
+from graph_opt.plan.segments import decided
+from tensor_types.dims import names
+
+
+class DataDependentSizes:
+    """The sizes that only a run decides, less those that a task of the AI CPU has decided so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.late = {name for name in graph.dims if is_fresh(name)}
+        self.decided_by: dict[str, str] = {}
+        """The first value that tells a size."""
+
+    def are_late(self, node: Node) -> bool:
+        """True if a value of the node, or inside of it, has no bytes or a size that is not decided before it."""
+        return any(v.dtype.kind == "handle" or v.shape is None for v in _values(node)) or _depends(node, self.late)
+
+    def decide(self, node: Node) -> None:
+        """The node runs on the AI CPU: what it makes tells its sizes."""
+        for value in node.outputs:
+            told = decided(value.dtype, value.shape) & self.late
+            self.decided_by.update(dict.fromkeys(told, value.name))
+            self.late -= told
+
+
+def _values(node: Node) -> list[Value]:
+    """Inputs, outputs and, of a Fused node, the values inside."""
+    inside = node.subgraphs["body"].values.values() if node.op == "Fused" else ()
+    return [v for v in (*node.inputs, *node.outputs, *inside) if v is not None]
+
+
+def _depends(node: Node, dims: Collection[str]) -> bool:
+    return any(name in dims for v in _values(node) for d in v.shape or () for name in names(d))

@@ -1,0 +1,40 @@
+"""What lowering gives: records in the order of the nodes, each with the guards under which it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graph_opt.ir import Node
+from graph_opt.plan.records import HostRecord, KernelRecord, Record
+
+Guards = tuple[tuple[str, int], ...]
+"""(name of a bool value, expected byte), outer first."""
+
+
+@dataclass
+class Lowered:
+    """Records in order, and the guards of each."""
+
+    records: list[Record] = field(default_factory=list)
+    guards: list[Guards] = field(default_factory=list)
+
+    def add(self, record: Record, node: Node) -> None:
+        """Appends a record of a node, which runs under the guards of the node."""
+        self.records.append(record)
+        self.guards.append(guards_of(node))
+
+    @property
+    def kernels(self) -> list[KernelRecord]:
+        """The native ones."""
+        return [r for r in self.records if isinstance(r, KernelRecord)]
+
+    @property
+    def aicpu(self) -> list[HostRecord]:
+        """Those of the AI CPU."""
+        return [r for r in self.records if isinstance(r, HostRecord)]
+
+
+def guards_of(node: Node) -> Guards:
+    """The conditions under which a node of a flattened branch runs."""
+    pairs = (str(word).rsplit("=", 1) for word in node.attrs.get("guards") or ())  # type: ignore[union-attr]
+    return tuple((name, int(expected)) for name, expected in pairs)
