@@ -69,10 +69,15 @@ def finalize_reference() -> int:
         return _references
 
 
-@plain()
-def get_soc_name() -> str:
+def soc_name() -> str:
     """OPENATC_SOC_VERSION, else the chip that models are converted for by default."""
     return os.environ.get("OPENATC_SOC_VERSION") or "Ascend910B2"
+
+
+@plain()
+def get_soc_name() -> str:
+    """What the device is called, see `soc_name`."""
+    return soc_name()
 
 
 @plain(failure=None)

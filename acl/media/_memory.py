@@ -1,4 +1,4 @@
-"""acl.media: memory for image units. The units themselves (resize, JPEG, video) are not there."""
+"""Memory for the image units."""
 
 from __future__ import annotations
 

@@ -1,0 +1,136 @@
+"""JPEG and PNG."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+
+from acl._call import integer, status, valued, word
+from acl._life_cycle import soc_name
+from acl._process import handles, memory
+from acl.media._channels import check_device, submit
+from acl_runtime.device import Code, DeviceError
+from acl_runtime.device.media import JpegConfig, Picture, images
+
+__all__ = [
+    "dvpp_jpeg_decode_async",
+    "dvpp_jpeg_encode_async",
+    "dvpp_jpeg_get_image_info",
+    "dvpp_jpeg_get_image_info_v2",
+    "dvpp_jpeg_predict_dec_size",
+    "dvpp_jpeg_predict_enc_size",
+    "dvpp_png_decode_async",
+    "dvpp_png_get_image_info",
+    "dvpp_png_get_image_info_v2",
+    "dvpp_png_predict_dec_size",
+]
+
+
+@valued(word, word, failure=lambda: (0, 0, 0))
+def dvpp_jpeg_get_image_info(address: int, size: int) -> tuple[int, int, int]:
+    """Width, height and components of a JPEG in host memory."""
+    info = images.read_header(_bytes(address, size), "JPEG")
+    return info.width, info.height, info.components
+
+
+@valued(word, word, failure=lambda: (0, 0, 0, 0))
+def dvpp_jpeg_get_image_info_v2(address: int, size: int) -> tuple[int, int, int, int]:
+    """Width, height, components and pixel format of a JPEG in host memory."""
+    info = images.read_header(_bytes(address, size), "JPEG")
+    return info.width, info.height, info.components, int(info.pixel)
+
+
+@valued(word, word, integer)
+def dvpp_jpeg_predict_dec_size(address: int, size: int, format_: int) -> int:
+    """Bytes of the decoded picture of a JPEG in host memory."""
+    return images.jpeg_decoded_size(_bytes(address, size), format_, images.jpeg_stride_step(soc_name()))
+
+
+@status(word, word, word, word, word)
+def dvpp_jpeg_decode_async(channel: int, address: int, size: int, target: int, stream: int) -> None:
+    """Decodes a JPEG in device memory; the description of the output gets the picture's size."""
+    picture = handles.get(target, Picture)
+    check_device(address, size, "JPEG data")
+    step = images.jpeg_stride_step(soc_name())
+
+    def work() -> None:
+        data = memory().array(address, size).tobytes()
+        images.prepare_jpeg_output(images.read_header(data, "JPEG"), picture, step)
+        images.decode_jpeg(data, picture, _pixels(picture))
+
+    submit(channel, stream, [picture], work)
+
+
+@valued(word, word)
+def dvpp_jpeg_predict_enc_size(source: int, config: int) -> int:
+    """Bytes that the encoded picture has at most."""
+    picture = handles.get(source, Picture)
+    images.check_encoder_input(picture, handles.get(config, JpegConfig))
+    return images.jpeg_encoded_size(picture)
+
+
+@status(word, word, word, word, word, word)
+def dvpp_jpeg_encode_async(channel: int, source: int, target: int, size: int, config: int, stream: int) -> None:
+    """Encodes a picture into device memory. `size` is the address of a u32: the room there, then the bytes used."""
+    picture, settings = copy(handles.get(source, Picture)), copy(handles.get(config, JpegConfig))
+    images.check_encoder_input(picture, settings)
+    check_device(picture.data, picture.size, "input picture")
+    if not size:
+        raise DeviceError(Code.INVALID_PARAM, "the address of the size is null")
+    room = int(memory().array(size, 4).view(np.uint32)[0])
+    check_device(target, room, "encoded picture")
+
+    def work() -> None:
+        data = images.encode_jpeg(picture, _pixels(picture), settings)
+        if len(data) > room:
+            raise DeviceError(Code.INVALID_PARAM, f"{len(data)} bytes of JPEG, there is room for {room}")
+        memory().array(target, len(data))[:] = np.frombuffer(data, np.uint8)
+        memory().array(size, 4).view(np.uint32)[0] = len(data)
+
+    submit(channel, stream, [], work)
+
+
+@valued(word, word, failure=lambda: (0, 0, 0))
+def dvpp_png_get_image_info(address: int, size: int) -> tuple[int, int, int]:
+    """Width, height and components of a PNG in host memory."""
+    info = images.read_header(_bytes(address, size), "PNG")
+    return info.width, info.height, info.components
+
+
+@valued(word, word, failure=lambda: (0, 0, 0, 0))
+def dvpp_png_get_image_info_v2(address: int, size: int) -> tuple[int, int, int, int]:
+    """Width, height, components and pixel format of a PNG in host memory."""
+    info = images.read_header(_bytes(address, size), "PNG")
+    return info.width, info.height, info.components, int(info.pixel)
+
+
+@valued(word, word, integer)
+def dvpp_png_predict_dec_size(address: int, size: int, format_: int) -> int:
+    """Bytes of the decoded picture of a PNG in host memory."""
+    return images.png_decoded_size(_bytes(address, size), format_)
+
+
+@status(word, word, word, word, word)
+def dvpp_png_decode_async(channel: int, address: int, size: int, target: int, stream: int) -> None:
+    """Decodes a PNG in device memory to RGB; the description of the output gets the picture's size."""
+    picture = handles.get(target, Picture)
+    check_device(address, size, "PNG data")
+
+    def work() -> None:
+        data = memory().array(address, size).tobytes()
+        images.prepare_png_output(images.read_header(data, "PNG"), picture)
+        images.decode_png(data, picture, _pixels(picture))
+
+    submit(channel, stream, [picture], work)
+
+
+def _bytes(address: int, size: int) -> bytes:
+    if not address or not size:
+        raise DeviceError(Code.INVALID_PARAM, "no address or no size")
+    return memory().array(address, size).tobytes()
+
+
+def _pixels(picture: Picture) -> np.ndarray:
+    check_device(picture.data, picture.size, "picture")
+    return memory().array(picture.data, picture.size)
