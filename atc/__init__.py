@@ -15,11 +15,14 @@ __version__ = "0.1.0"
 __all__ = ["ConvertResult", "convert", "register_op", "__version__"]
 
 
-def convert(model: Any, output: Any = None, **flags: Any) -> ConvertResult:
-    """Converts an ONNX file to a package; see `atc.conversion.convert` for the flags."""
+def convert(model: Any, output: Any = None, *, progress: Any = None, **flags: Any) -> ConvertResult:
+    """Converts an ONNX file to a package. `flags` are those of `atc convert` (docs/flags.md), as text or as values:
+    `input_shape={"x": [1, 3, 224, 224]}`, `precision_mode="force_fp16"`. Raises OpenAtcError; see
+    `atc.conversion.convert`."""
     from atc.conversion import convert as convert_model
+    from atc.options import Options
 
-    return convert_model(model, output, **flags)
+    return convert_model(model, output, Options.of(flags), progress)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,7 @@ from atc.command_options import (
     Inputs,
     Json,
     ModelPath,
-    Precision,
     Shapes,
-    Soc,
     Threads,
     UsageProblem,
     guarded,
@@ -24,9 +22,12 @@ from atc.command_options import (
     outcome,
     report_usage,
 )
-from atc.console import PIPE_CLOSED, Progress, print_json, report_error, standard_output, table
+from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, table
+from atc.convert_command import convert, convert_as_atc
 from atc.key_commands import key_app
-from atc.spelling import FLAGS, UsageError, is_atc_spelling, parse, parse_input_shape
+from atc.option_values import shapes
+from atc.spelling import is_atc_spelling
+from atc.usage import UsageError
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
@@ -43,61 +44,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
         raise typer.Exit(0)
 
 
-@app.command()
-def convert(
-    model: ModelPath,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="package to write")] = None,
-    input_shape: Shapes = "",
-    soc_version: Soc = "Ascend910B2",
-    precision_mode: Precision = "must_keep_origin_dtype",
-    custom_op: CustomOps = None,
-    sign: Annotated[Path | None, typer.Option(help="ed25519 private key file to sign the native code with")] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="AI CPU nodes and fusion, with reasons")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="only errors")] = False,
-    json: Json = False,
-) -> None:
-    """Converts an ONNX file to a package (.om)."""
-    guarded(json, lambda: _convert(model, output, input_shape, soc_version, precision_mode, sign, json, quiet=quiet,
-                                    verbose=verbose), custom_op)  # fmt: skip
-
-
-def _convert(
-    model: Path,
-    output: Path | None,
-    input_shape: str,
-    soc: str,
-    precision: str,
-    sign: Path | None,
-    json: bool,
-    *,
-    quiet: bool,
-    verbose: bool,
-) -> int:
-    from atc.conversion import convert as convert_model
-
-    progress = Progress(None if json or quiet else out)
-    result = convert_model(
-        model,
-        output,
-        input_shape=parse_input_shape(input_shape),
-        soc_version=soc,
-        precision_mode=precision,
-        sign=sign,
-        progress=progress,
-    )
-    if json:
-        print_json(result.as_dict())
-    elif not quiet:
-        for line in result.lines():
-            out.print(line)
-        if verbose and result.aicpu_nodes:
-            columns = ["name", "op", "domain", "why"]
-            out.print(table("AI CPU nodes", columns, [[n[c] for c in columns] for n in result.aicpu_nodes]))
-        if verbose:
-            from atc.fusion_report import fusion_table
-
-            out.print(fusion_table(result.fusion_notes))
-    return 0
+app.command()(convert)
 
 
 @app.command()
@@ -116,7 +63,7 @@ def run(
     def work() -> int:
         from atc.run import run_model
 
-        result = run_model(path, input or [], parse_input_shape(input_shape), loop, threads, output_dir)
+        result = run_model(path, input or [], shapes("input_shape", input_shape), loop, threads, output_dir)
         if json:
             print_json(result)
         else:
@@ -153,7 +100,7 @@ def compare(
 
         if csv:
             check_file(csv, "--csv", [model, *([package] if package else [])])
-        found = compare_model(model, package, input or [], parse_input_shape(input_shape))
+        found = compare_model(model, package, input or [], shapes("input_shape", input_shape))
         if csv:
             write_csv(csv, found)
         if json:
@@ -366,36 +313,9 @@ def main(arguments: list[str] | None = None) -> None:
 def _dispatch(words: list[str], as_json: bool) -> int:
     try:
         if is_atc_spelling(words):
-            return outcome(as_json, lambda: _convert_as_atc(words))
+            return outcome(as_json, lambda: convert_as_atc(words))
         return app(words, standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except UsageProblem as problem:
         return report_usage(problem, as_json)
-
-
-def _convert_as_atc(words: list[str]) -> int:
-    """A conversion in ATC's own spelling, which makes the folder of the output as well."""
-    from atc.writing import make_folder
-
-    flags = parse(words)
-    if "help" in flags:
-        out.print("Usage: atc --flag=value ...\n\nConverts an ONNX file to a package (.om).\n")
-        for name, meaning in FLAGS.items():
-            out.print(f"  --{name:<18} {meaning}")
-        out.print("\natc --help lists the commands.")
-        return 0
-    if "custom_op" in flags:
-        from atc.custom_operators import import_operators
-
-        import_operators(flags["custom_op"].split(","))
-    package = Path(flags["output"] + ".om")
-    if Path(flags["model"]).exists():
-        make_folder(package.parent, "--output")
-    log = flags.get("log", "info")
-    precision = flags.get("precision_mode", flags.get("precision_mode_v2", "must_keep_origin_dtype"))
-    return _convert(
-        Path(flags["model"]), package, flags.get("input_shape", ""), flags["soc_version"],
-        precision, Path(flags["sign"]) if "sign" in flags else None, "json" in flags, quiet=log in ("error", "null"),
-        verbose=log == "debug",
-    )  # fmt: skip

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from atc.console import Output, report_error
-from atc.spelling import UsageError, foreign_flag
+from atc.spelling import foreign_flag
+from atc.usage import UsageError
 
 out = Output()
 UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -20,16 +21,10 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard 
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="name=file.npy; seeded values for the others")]
 Shapes = Annotated[str, typer.Option("--input_shape", "--input-shape", help='"name:d,d;name2:d", -1 stays symbolic')]
 Threads = Annotated[int, typer.Option(help="threads of the device", min=1, max=64)]
-Precision = Annotated[
-    str,
-    typer.Option("--precision_mode", "--precision-mode", "--precision_mode_v2", "--precision-mode-v2",
-                 help="ATC's modes: allow_mix_precision_bf16, force_fp16, mixed_float16 ..."),
-]  # fmt: skip
 CustomOps = Annotated[
     list[str] | None,
     typer.Option("--custom_op", "--custom-op", help="module, or .py file, that registers custom operators"),
 ]
-Soc = Annotated[str, typer.Option("--soc_version", "--soc-version", help="chip for the estimate")]
 
 
 def guarded(as_json: bool, work: Callable[[], int | None], custom_op: list[str] | None = None) -> None:

@@ -19,6 +19,7 @@ from atc.compare import Comparison, Row, difference, verdict_of
 from atc.conversion import convert
 from atc.golden import Golden, golden_tensors
 from atc.inputs import read_files
+from atc.options import Options
 from atc.run import session_inputs
 from atc.writing import writing
 from graph_opt.ir import Graph, Origin
@@ -47,7 +48,7 @@ def compare_arrays(
     with tempfile.TemporaryDirectory() as folder:
         if package is None:
             package = Path(folder) / "model.om"
-            convert(model, package, input_shape=input_shape or None)
+            convert(model, package, Options(input_shape=input_shape))
         session = InferSession(0, package, keep=True)
         graph = parse_graph(bytes(open_package(package).section("graph")).decode())
         feeds = session_inputs(session, package, given, input_shape or {})

@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from acl_runtime.om.errors import WRITE_FAILED
+from atc.usage import SeveralErrors
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -120,8 +121,16 @@ def _number_like(text: str) -> bool:
 
 def error_record(error: OpenAtcError) -> dict[str, Any]:
     """The error for machines."""
+    return {"error": {**_error(error), **({"errors": [_error(e) for e in parts]} if (parts := _parts(error)) else {})}}
+
+
+def _error(error: OpenAtcError) -> dict[str, Any]:
     where = {key: error.where.get(key) for key in ("node", "op", "tensor", "flag")}
-    return {"error": {"code": error.code, "message": error.message, "where": where, "remedy": error.remedy}}
+    return {"code": error.code, "message": error.message, "where": where, "remedy": error.remedy}
+
+
+def _parts(error: OpenAtcError) -> tuple[OpenAtcError, ...]:
+    return error.errors if isinstance(error, SeveralErrors) else ()
 
 
 def report_error(error: BaseException, as_json: bool) -> int:

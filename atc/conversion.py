@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,18 @@ from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from atc import __version__
 from atc.console import Progress
-from atc.custom_operators import operators_of
+from atc.custom_operators import import_operators, operators_of
 from atc.fusion_report import fusion_notes
 from atc.inputs import index_bounds
+from atc.options import Options
 from atc.pipeline import passes
-from atc.spelling import UsageError, parse_input_shape, precision_mode_of
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
 from codegen.kernels import families
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.detect import detect_host_class
 from codegen.lowering import Lowered, guards_of, lower_graph
-from codegen.targets import Target, chip_names, target
+from codegen.targets import Target, target
 from codegen.targets.roofline import estimate
 from codegen.tile.text import parse_program
 from frontend import read_model, unsupported, unsupported_error
@@ -41,6 +41,8 @@ from tensor_types.dims import names as dim_names
 
 PORTABLE_TILING = "x86-64-v3"
 """The class whose tile sizes the portable instance takes: middling ones, which every class runs passably."""
+
+_DEFAULTS = Options()
 
 
 @dataclass
@@ -70,6 +72,8 @@ class ConvertResult:
     """Why kernels end where they do, and what nearly fused."""
     warnings: list[str] = field(default_factory=list)
     """What the model says that does not hold, or that nothing reads: a sentence each."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options that differ from their defaults, where no other key shows them."""
     package_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -120,38 +124,31 @@ class ConvertResult:
 
 
 def convert(
-    model: str | Path,
-    output: str | Path | None = None,
-    *,
-    input_shape: str | Mapping[str, Sequence[int]] | None = None,
-    soc_version: str = "Ascend910B2",
-    precision_mode: str = DEFAULT,
-    sign: str | Path | None = None,
-    progress: Progress | None = None,
+    model: str | Path, output: str | Path | None = None, options: Options = _DEFAULTS, progress: Progress | None = None
 ) -> ConvertResult:
     """Converts an ONNX file to a package and returns what was done.
 
-    `output` defaults to the model's path with `.om`. `input_shape` fixes dims of inputs by name ("x:1,3,224,224" or a
-    mapping; -1 keeps a dim symbolic). `precision_mode` is one of ATC's, of the first or second version. `sign`
-    is an ed25519 private key file: where its public key is trusted, the package's native code runs as it is.
-    Raises OpenAtcError with code, place and remedy.
+    `output` defaults to the model's path with `.om`. Where the key of `options.sign` is trusted, the package's native
+    code runs as it is. Raises OpenAtcError with code, place and remedy.
     """
     source = Path(model)
     package = Path(output) if output is not None else source.with_suffix(".om")
     progress = progress or Progress(None)
-    steps = passes(families(), precision_mode_of(precision_mode))
+    import_operators(options.custom_op)
+    steps = passes(families(), options.precision_mode)
     host = target(detect_host_class())
-    chip = _chip(soc_version)
+    chip = target(options.soc_version[0])
+    sign = options.sign
     if sign is not None:
         trust.read_private_key(sign)  # refused before the work, not after it
     with progress.stage("read"):
-        graph = read_model(source, _shapes(input_shape))
+        graph = read_model(source, options.input_shape or None)
         nodes_in = len(graph.nodes)
         bounds = index_bounds(graph)
         missing = unsupported(graph)
         if missing:
             raise unsupported_error(missing)
-    check_package(package, "--output", [source, *([Path(sign)] if sign is not None else [])])
+    check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
         run_passes(graph, steps)
     with progress.stage("lower"):
@@ -178,6 +175,7 @@ def convert(
         index_bounds=bounds,
         fusion_notes=fusion_notes(steps),
         warnings=graph.warnings,
+        options=options.report(),
         **_precision(steps),
         **_memory(planned),
     )
@@ -227,27 +225,6 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
 
 def _inside(node: Node) -> list[Node]:
     return node.subgraphs["body"].nodes if node.op == "Fused" else []
-
-
-def _shapes(given: str | Mapping[str, Sequence[int]] | None) -> dict[str, Sequence[int]] | None:
-    if isinstance(given, str):
-        return dict(parse_input_shape(given)) or None
-    return dict(given) if given else None
-
-
-def _chip(soc_version: str) -> Target:
-    """The chip of that name, in any case and with or without "Ascend"; UsageError lists the chips, of one family only
-    if the name is a family's."""
-    chips = {name.lower().removeprefix("ascend"): name for name in chip_names()}
-    wanted = soc_version.lower().removeprefix("ascend")
-    if wanted in chips:
-        return target(chips[wanted])
-    family = [name for key, name in chips.items() if wanted and key.startswith(wanted)]
-    problem = "names a family of chips" if family else "is no chip that openatc knows"
-    raise UsageError(
-        f"--soc_version={soc_version} {problem}", where={"flag": "--soc_version"},
-        remedy=f"use one of {', '.join(family or chips.values())}",
-    )  # fmt: skip
 
 
 def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from acl_runtime.aicpu.registry import set_custom
-from atc.spelling import UsageError
+from atc.usage import UsageError
 from graph_opt.ir.ops.custom import RESERVED, Signature, TensorType
 from graph_opt.ir.ops.registry import Op, declare_custom
 from tensor_types.dtypes import from_numpy

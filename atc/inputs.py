@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.session import TensorInfo
-from atc.spelling import UsageError
+from atc.usage import UsageError
 from graph_opt.ir import Graph, Value
 from tensor_types.dims import evaluate
 from tensor_types.dims import parse as parse_dim

@@ -15,8 +15,9 @@ from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.conversion import convert
 from atc.inputs import check_given, concrete_shape, free_dims, read_files, seeded
+from atc.options import Options
 from atc.outputs import describe
-from atc.spelling import UsageError
+from atc.usage import UsageError
 from atc.writing import make_folder
 from tensor_types.dtypes import from_numpy
 
@@ -39,7 +40,7 @@ def run_model(
         package = path
         if path.suffix == ".onnx":
             package = Path(folder) / "model.om"
-            convert(path, package, input_shape=input_shape or None)
+            convert(path, package, Options(input_shape=input_shape))
         session = InferSession(0, package, threads=threads)
         feeds = session_inputs(session, package, read_files(files), input_shape)
         outputs = session.infer(feeds)

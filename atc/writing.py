@@ -12,7 +12,7 @@ from pathlib import Path
 from acl_runtime.om.errors import WRITE_FAILED, PackageError
 from acl_runtime.om.outer import MAGIC
 from acl_runtime.om.replace_file import write_remedy
-from atc.spelling import UsageError
+from atc.usage import UsageError
 
 
 @contextmanager

@@ -140,7 +140,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[tuple[Any, ...]], li
     for name, parameter in inspect.signature(function).parameters.items():
         kind, info = get_args(hints[name])[:2]
         required = parameter.default is inspect.Parameter.empty
-        default = "" if required or parameter.default in (None, "", False) else str(parameter.default)
+        shown = info.show_default if isinstance(info.show_default, str) else parameter.default
+        default = "" if required or shown in (None, "", False) else str(shown)
         base = next((t for t in (*get_args(kind), kind) if t is not type(None)), kind)
         several = "(may be repeated)" if "list" in str(kind) else ""
         if type(info).__name__ == "ArgumentInfo":
@@ -148,7 +149,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[tuple[Any, ...]], li
         else:
             # Inside Annotated, typer takes the first spelling for the default.
             spelled = [d for d in (info.default, *(info.param_decls or ())) if isinstance(d, str)]
-            value = " ".join(filter(None, (_value(base), several)))
+            value = " ".join(filter(None, (info.metavar or _value(base), several)))
             options.append(
                 ("`, `".join(spelled or [f"--{name.replace('_', '-')}"]), value, default, required, info.help or "")
             )

@@ -21,6 +21,7 @@ class ErrorCode(NamedTuple):
 ERROR_CODES: dict[str, ErrorCode] = {
     "E10001": ErrorCode("A flag or an argument has a value that it cannot have", 2, "use one that the message lists"),
     "E10002": ErrorCode("`--input_shape` is not of the form name:d,d", 2, 'write "name:1,3,224,224;other:1,-1"'),
+    "E10005": ErrorCode("A flag takes true or false and has another value", 2, "write true or false"),
     "E10007": ErrorCode("`--framework` is missing or not 5", 2, "export the model to ONNX and give `--framework=5`"),
     "E10008": ErrorCode("`--soc_version` is missing", 2, "name a chip"),
     "E10011": ErrorCode("`--input_shape` holds a dim that is neither positive nor -1", 3, "give another dim"),

@@ -52,13 +52,13 @@ def test_compare_passes_and_accounts_for_every_tensor(atc, tmp_path, name):
     assert found["verdict"] == "pass" and found["first_bad"] is None
     states = {row["state"] for row in found["layers"]}
     assert states <= {"compared", "fused", "folded", "dead"} and "compared" in states
+    from atc.option_values import shapes
     from atc.pipeline import passes
-    from atc.spelling import parse_input_shape
     from codegen.kernels import TRAITS
     from frontend import read_model
     from graph_opt.ir.passes import run_passes
 
-    graph = read_model(model, parse_input_shape(SHAPES.get(name, "")))
+    graph = read_model(model, shapes("input_shape", SHAPES.get(name, "")))
     run_passes(graph, passes(TRAITS))
     assert [row["source"] for row in found["layers"]] == list(graph.origins)
     measured = [row for row in found["layers"] if row["state"] == "compared"]

@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 
 from acl_runtime import InferSession
+from atc import convert
 from atc.compare import difference
 from atc.compare_model import compare_arrays
-from atc.conversion import convert
 from models import registry
 
 pytestmark = pytest.mark.long

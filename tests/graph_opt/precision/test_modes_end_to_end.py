@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import atc
 from acl_runtime import InferSession
-from atc.spelling import UsageError, parse
+from atc.options import Options
+from atc.usage import UsageError
 from graph_opt.precision.lists import POLICIES, VERSION_2
 
 LIMITS = {None: 1e-6, "f16": 2e-3, "bf16": 1.5e-2}
@@ -102,7 +103,7 @@ def _constants(model: Path, folder: Path, mode: str) -> list[np.ndarray]:
 )
 def test_wrong_modes_are_refused(flags: list[str], code: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(["--model=m.onnx", "--framework=5", "--output=m", "--soc_version=Ascend910B2", *flags])
+        Options.of(dict(flag.removeprefix("--").split("=") for flag in flags))
     assert caught.value.code == code and "precision_mode" in caught.value.where["flag"] and caught.value.remedy
 
 

@@ -1,0 +1,97 @@
+"""`atc convert` and a conversion in ATC's own spelling: two ways to the same options and the same work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atc.command_options import Json, ModelPath, guarded, out
+from atc.console import Progress, print_json, table
+from atc.options import Option, Options, declared, default_text
+from atc.spelling import FLAGS, parse
+
+
+def convert(
+    model: ModelPath,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="package to write")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="AI CPU nodes and fusion, with reasons")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="only errors")] = False,
+    json: Json = False,
+    **given: Any,
+) -> None:
+    """Converts an ONNX file to a package (.om)."""
+    flags = {name: value for name, value in given.items() if value not in (None, False)}
+    guarded(json, lambda: _convert(model, output, Options.of(flags), json, quiet=quiet, verbose=verbose))
+
+
+def _declare_options() -> None:
+    """Gives `convert` one parameter for each flag of an option: typer reads its signature."""
+    own = inspect.signature(convert, eval_str=True)
+    kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    place = next(i for i, p in enumerate(kept) if p.name == "verbose")
+    made = [
+        parameter
+        for name, about in declared()
+        for parameter in (
+            _parameter(name, about, about.help, default_text(name)),
+            *(_parameter(flag, about, text, "") for flag, (_, text) in about.also.items()),
+        )
+    ]
+    convert.__signature__ = own.replace(parameters=[*kept[:place], *made, *kept[place:]])  # type: ignore[attr-defined]
+    convert.__annotations__ = {p.name: p.annotation for p in (*kept, *made)}
+
+
+def _parameter(flag: str, about: Option, help: str, shown: str) -> inspect.Parameter:
+    kind: Any = bool if not about.value else list[str] | None if about.several else str | None
+    spelled = dict.fromkeys((f"--{flag}", f"--{flag.replace('_', '-')}"))
+    info = typer.Option(*spelled, help=help, show_default=shown or False, metavar=about.value or None)
+    place, default = inspect.Parameter.POSITIONAL_OR_KEYWORD, None if about.value else False
+    return inspect.Parameter(flag, place, default=default, annotation=Annotated[kind, info])
+
+
+_declare_options()
+
+
+def _convert(model: Path, output: Path | None, options: Options, json: bool, *, quiet: bool, verbose: bool) -> int:
+    from atc.conversion import convert as convert_model
+
+    progress = Progress(None if json or quiet else out)
+    result = convert_model(model, output, options, progress)
+    if json:
+        print_json(result.as_dict())
+    elif not quiet:
+        for line in result.lines():
+            out.print(line)
+        if verbose and result.aicpu_nodes:
+            columns = ["name", "op", "domain", "why"]
+            out.print(table("AI CPU nodes", columns, [[n[c] for c in columns] for n in result.aicpu_nodes]))
+        if verbose:
+            from atc.fusion_report import fusion_table
+
+            out.print(fusion_table(result.fusion_notes))
+    return 0
+
+
+def convert_as_atc(words: Sequence[str]) -> int:
+    """A conversion in ATC's own spelling, which makes the folder of the output as well."""
+    from atc.writing import make_folder
+
+    flags, options = parse(words)
+    if "help" in flags:
+        out.print("Usage: atc --flag=value ...\n\nConverts an ONNX file to a package (.om).\n")
+        for name, meaning in FLAGS.items():
+            out.print(f"  --{name:<18} {meaning}")
+        out.print("\natc --help lists the commands.")
+        return 0
+    log = flags.get("log", "info")
+    package = Path(flags["output"] + ".om")
+    if Path(flags["model"]).exists():
+        make_folder(package.parent, "--output")
+    return _convert(
+        Path(flags["model"]), package, options, "json" in flags, quiet=log in ("error", "null"), verbose=log == "debug"
+    )
+

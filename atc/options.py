@@ -1,0 +1,116 @@
+"""What a conversion can be told: one field of `Options` is one option, and every face of it follows from the field.
+
+The field has the option's type and default; its `Option` has the help, how the value is written and the parser. From
+these come the flags of `atc convert`, those of ATC's own spelling, the keywords of `atc.convert(...)`, docs/flags.md
+and the `options` of the report. A new option is one field here and one use where it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from atc import option_values as values
+from atc.usage import Problems, UsageError, did_you_mean
+from graph_opt.precision.lists import DEFAULT, POLICIES, VERSION_2
+
+Parser = Callable[[str, Any], Any]
+"""(flag, value) to the option's value: the value is the text of a command line, or comes from Python."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """How an option is given.
+
+    `value` says what is written after `=`, "" for a switch that needs nothing there. `also` holds other flags that set
+    the same option, with their parsers and values. `reported` options stand in the report when they are not the
+    default; paths are not, since a package must not depend on where it was made.
+    """
+
+    help: str
+    parse: Parser
+    value: str = "text"
+    also: Mapping[str, tuple[Parser, str]] = field(default_factory=dict)
+    several: bool = False
+    reported: bool = True
+
+
+def option(default: Any, help: str, parse: Parser, **more: Any) -> Any:
+    """A field of `Options`; `more` as the fields of `Option`. An empty dict as default is made anew each time."""
+    metadata = {"option": Option(help, parse, **more)}
+    if default == {}:
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options of a conversion, checked. `Options.of(...)` makes them of texts and values."""
+
+    input_shape: Mapping[str, list[int]] = option(
+        {}, '"name:d,d;name2:d", -1 stays symbolic', values.shapes, reported=False
+    )
+    soc_version: tuple[str, ...] = option(
+        ("Ascend910B2",), "chip, or chips with commas, for the estimate", values.chips, reported=False
+    )
+    precision_mode: str = option(
+        DEFAULT, f"{', '.join(POLICIES)}", values.precision_mode, reported=False,
+        also={"precision_mode_v2": (values.precision_mode_v2, ", ".join(VERSION_2))},
+    )  # fmt: skip
+    custom_op: tuple[str, ...] = option(
+        (), "module, or .py file, that registers custom operators", values.words, several=True, reported=False
+    )
+    sign: Path | None = option(
+        None, "ed25519 private key file to sign the native code with", values.path, value="path", reported=False
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """The options of flags by name. UsageError, of all that is wrong at once: unknown names, values that cannot be
+        (codes of the parsers), and two flags for one option (E10056)."""
+        parsers = {name: parser for flag, owner in declared() for name, parser in spellings(flag, owner).items()}
+        problems = Problems()
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            with problems.gathered():
+                if name not in parsers:
+                    known = f"{did_you_mean(name, parsers)}known options: {', '.join(parsers)}"
+                    raise UsageError(f"there is no option {name!r}", where={"flag": f"--{name}"}, remedy=known)
+                owner, parse = parsers[name]
+                if owner in found:
+                    raise UsageError(f"--{owner} and --{name} exclude each other", code="E10056",
+                                     where={"flag": f"--{name}"}, remedy="give one of them")  # fmt: skip
+                found[owner] = None
+                found[owner] = parse(name, value)
+        problems.raise_all()
+        return cls(**found)
+
+    def report(self) -> dict[str, Any]:
+        """The options that differ from their defaults, for the report."""
+        standard = type(self)()
+        return {
+            name: str(getattr(self, name))
+            for name, about in declared()
+            if about.reported and getattr(self, name) != getattr(standard, name)
+        }
+
+
+def declared() -> Iterator[tuple[str, Option]]:
+    """Name and declaration of every option, in order."""
+    for found in fields(Options):
+        yield found.name, found.metadata["option"]
+
+
+def spellings(name: str, about: Option) -> dict[str, tuple[str, Parser]]:
+    """Option and parser by each flag that sets the option."""
+    return {name: (name, about.parse), **{flag: (name, parser) for flag, (parser, _) in about.also.items()}}
+
+
+def default_text(name: str) -> str:
+    """The default as a user would write it."""
+    value = getattr(Options(), name)
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value in (None, False) or value == {} else str(value)

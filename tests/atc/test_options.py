@@ -1,0 +1,63 @@
+"""Options: one field gives every spelling; all that is wrong is told at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import small_models
+
+import atc as product
+from atc.options import Options, declared
+from atc.usage import SeveralErrors, UsageError
+
+
+def test_texts_and_values_make_the_same_options():
+    of_text = Options.of({"input_shape": "a:b:1,-1;s:", "soc_version": "910b2,ASCEND310P3,Ascend910B2", "sign": "k",
+                          "precision_mode_v2": "mixed_float16", "custom_op": "m,n.py"})  # fmt: skip
+    of_values = Options.of({"input_shape": {"a:b": (1, -1), "s": ()}, "soc_version": ["Ascend910B2", "Ascend310P3"],
+                            "sign": Path("k"), "precision_mode": "allow_mix_precision_fp16", "custom_op": ["m", "n.py"]})  # fmt: skip
+    assert of_text == of_values
+    assert of_text.input_shape == {"a:b": [1, -1], "s": []} and of_text.soc_version == ("Ascend910B2", "Ascend310P3")
+    assert Options.of({}) == Options()
+
+
+def test_every_problem_is_told_in_one_error():
+    with pytest.raises(SeveralErrors) as caught:
+        Options.of({"soc_version": "Ascend910B9", "input_shape": "a=1", "precision_mod": "force_fp16",
+                    "precision_mode": "fp16", "precision_mode_v2": "fp17"})  # fmt: skip
+    assert [e.code for e in caught.value.errors] == ["E10001", "E10002", "E10001", "E10056"]
+    assert caught.value.exit_code == 2
+    assert all(e.remedy and e.where["flag"] for e in caught.value.errors)
+    assert "did you mean precision_mode?" in caught.value.errors[2].remedy
+    for flag in ("--soc_version", "--input_shape", "--precision_mod,", "--precision_mode_v2"):
+        assert flag in caught.value.where["flag"] + ","
+
+
+def test_the_command_line_tells_them_all_in_either_spelling(atc, tmp_path):
+    mlp = small_models.save("mlp", tmp_path)
+    wrong = ["--soc_version=Ascend1", "--input_shape=x"]
+    own = [f"--model={mlp}", "--framework=5", f"--output={tmp_path / 'm'}"]
+    for words in (["convert", mlp, *wrong], [*own, *wrong]):
+        code, out, _ = atc(*words, "--json")
+        error = json.loads(out)["error"]
+        assert code == 2
+        assert {e["where"]["flag"] for e in error["errors"]} == {"--soc_version", "--input_shape"}
+    code, _, err = atc(*own, "--log", "colour", "--framework=3", "--frob=1", "--soc_version=Ascend1")
+    assert code == 2 and all(f"--{flag}" in err for flag in ("log", "framework", "frob", "soc_version"))
+
+
+def test_every_option_has_a_flag_in_both_spellings(atc):
+    in_command, in_atc = atc("convert", "--help")[1], atc("--model=m.onnx", "--help")[1]
+    for name, about in declared():
+        for flag in (name, *about.also):
+            assert f"--{flag}" in in_command and f"--{flag}" in in_atc, flag
+
+
+def test_python_takes_the_same_flags(tmp_path):
+    model = small_models.save("mlp", tmp_path)
+    made = product.convert(model, tmp_path / "m.om", soc_version="310p3", precision_mode_v2="fp16")
+    assert made.soc_version == "Ascend310P3" and made.precision_mode == "force_fp16"
+    with pytest.raises(UsageError, match="soc_verson"):
+        product.convert(model, soc_verson="310p3")
