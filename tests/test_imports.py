@@ -31,6 +31,8 @@ FORBIDDEN = {
         "tests",
     ),  # fmt: skip
     "acl": ("frontend", "graph_opt", "codegen", "atc", "onnx"),
+    "aclruntime": ("frontend", "graph_opt", "codegen", "atc", "onnx", "ais_bench"),
+    "ais_bench": ("frontend", "graph_opt", "codegen", "acl_runtime", "acl", "atc", "onnx"),
     "atc": ("models", "tests", "benchmarks"),
 }
 
