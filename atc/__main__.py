@@ -1,13 +1,20 @@
-"""Entry point of `atc` and of `python -m atc`, ready for an interrupt while the rest is imported."""
+"""Entry point of `atc` and of `python -m atc`, ready for an interrupt while the rest is imported.
+
+What lies in the current folder is not imported: of `python -m atc`, which puts it in front of the path, as soon as
+this file runs; of `atc`, at no time.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Runs the command line of this process and ends it with a documented exit code."""
+    _leave_current_folder()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         _open_standard_streams()
         from atc.cli import main as command_line
@@ -15,6 +22,18 @@ def main() -> None:
         command_line()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _leave_current_folder() -> None:
+    """Takes the current folder from the front of the path, unless it is where the product itself lies."""
+    product = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if sys.path and not sys.flags.safe_path and sys.path[0] in ("", os.getcwd()) and os.getcwd() != product:
+        del sys.path[0]
+
+
+def _terminate(*_: object) -> None:
+    """The end that a system asks for is like any other: files and folders that were begun go."""
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _open_standard_streams() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl_runtime.kernels import compile_programs, objects_digest
+from acl_runtime.kernels import ProgramCompilation, objects_digest
 from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from atc import __version__
@@ -21,7 +21,6 @@ from atc.pipeline import passes
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
 from codegen.kernels import families
-from codegen.llvm.cache import ObjectCache
 from codegen.llvm.detect import detect_host_class
 from codegen.lowering import Lowered, guards_of, lower_graph
 from codegen.targets import Target, target
@@ -153,6 +152,7 @@ def convert(
         run_passes(graph, steps)
     with progress.stage("lower"):
         lowered = lower_graph(graph, host)
+        compilation = ProgramCompilation((r.program for r in lowered.kernels), host.name)
         portable = lower_graph(graph, target(PORTABLE_TILING))
         operators = operators_of(graph)
     with progress.stage("plan"):
@@ -160,8 +160,8 @@ def convert(
         portable_plan = plan_model(plan_input(graph, portable))
     with progress.stage("compile"):
         texts = list(planned.programs)
-        cached = sum(ObjectCache().get(t.encode(), host.name) is not None for t in texts)
-        objects = compile_programs(texts, host.name)
+        images = compilation.result()
+        objects = [images[t] for t in texts]
     result = ConvertResult(
         package=package,
         soc_version=chip.name,
@@ -169,8 +169,8 @@ def convert(
         kernels=len(lowered.kernels),
         aicpu_nodes=_aicpu_nodes(lowered),
         fused=dict(Counter(r.family for r in lowered.kernels)),
-        compiled_kernels=len(texts) - cached,
-        cached_kernels=cached,
+        compiled_kernels=compilation.compiled,
+        cached_kernels=len(images) - compilation.compiled,
         estimate_ms=_estimate(lowered, chip),
         index_bounds=bounds,
         fusion_notes=fusion_notes(steps),

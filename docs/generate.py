@@ -191,6 +191,7 @@ standard output; without, the same in lines on standard error. In Python they ar
 | 6 | `atc compare`: an accuracy limit is broken, or something could not be judged |
 | 7 | the environment: a missing package, a folder that cannot be written, a processor that is too old |
 | 130 | interrupted |
+| 143 | ended by the system (SIGTERM) |
 | 141 | the reader of standard output has gone, as in `atc ... \\| head -1`; nothing is said about it |
 
 """

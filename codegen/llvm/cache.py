@@ -1,4 +1,4 @@
-"""The object cache: what this machine compiled once it does not compile again.
+"""The object cache: what this machine compiled once it does not compile again. It keeps kernel images.
 
 Place: `OPENATC_CACHE`, else `~/.cache/openatc` (the platform's cache folder), in it `objects/`. A file is named by the
 digest of everything that decides its bytes and starts with the digest of its content, which is checked on reading.
@@ -21,11 +21,13 @@ import llvmlite.binding as llvm
 
 from codegen.llvm.cache_folder import cache_folder, is_private, make_private
 from codegen.llvm.host_class import host_class
-from codegen.llvm.workers import compile_many
+from codegen.llvm.workers import Compilation
 
 DEFAULT_LIMIT = 1 << 30
 """Bytes; the least recently used objects go when it is exceeded."""
 _DIGEST = 32
+_SOURCES = ("codegen/llvm", "codegen/targets", "codegen/tile", "tensor_types")
+"""The rooms that decide what a program becomes on a host class."""
 
 
 @lru_cache(maxsize=1)
@@ -33,27 +35,27 @@ def generator_version() -> str:
     """Digest of the sources that turn a program into code, and of the LLVM that does it."""
     root = Path(__file__).resolve().parents[2]
     total = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
-    for folder in ("codegen/llvm", "codegen/tile", "tensor_types"):
-        for path in sorted((root / folder).glob("*.py")):
+    for folder in _SOURCES:
+        for path in sorted((root / folder).rglob("*.py")):
             total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 
 
 class ObjectCache:
-    """Objects by program and host class."""
+    """Kernel images by program and host class."""
 
     def __init__(self, folder: Path | None = None, limit: int = DEFAULT_LIMIT) -> None:
         self.folder = folder or cache_folder() / "objects"
         self.limit = limit
 
     def key(self, program: bytes, target: object) -> str:
-        """The file name of a serialised program's object."""
+        """The file name of a serialised program's image."""
         host = host_class(target)
         parts = [generator_version(), host.name, hashlib.sha256(program).hexdigest()]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def get(self, program: bytes, target: object) -> bytes | None:
-        """The object, or None if it is absent, damaged or may be another user's."""
+        """The image, or None if it is absent, damaged or may be another user's."""
         path = self.folder / self.key(program, target)
         if not is_private(self.folder.parent, self.folder, path):
             return None
@@ -67,14 +69,14 @@ class ObjectCache:
             os.utime(path)
         return data[_DIGEST:]
 
-    def put(self, program: bytes, target: object, code: bytes) -> None:
-        """Stores an object; does nothing where the folder cannot be written."""
+    def put(self, program: bytes, target: object, image: bytes) -> None:
+        """Stores an image; does nothing where the folder cannot be written."""
         try:
             make_private(self.folder)
             handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(code).digest() + code)
+                    file.write(hashlib.sha256(image).digest() + image)
                 os.replace(temporary, self.folder / self.key(program, target))
             except OSError:
                 with contextlib.suppress(OSError):
@@ -119,12 +121,31 @@ class ObjectCache:
         return found
 
     def compile(self, programs: Sequence[bytes], target: object, workers: int | None = None) -> list[bytes]:
-        """Objects of the programs in order; equal programs and cached ones are not compiled again."""
-        objects: dict[bytes, bytes | None] = {p: self.get(p, target) for p in programs}
-        missing = [p for p, code in objects.items() if code is None]
-        for program, compiled in zip(missing, compile_many(missing, target, workers), strict=True):
-            objects[program] = compiled
-            self.put(program, target, compiled)
-        if missing:
-            self.evict()
-        return [code for p in programs if (code := objects[p]) is not None]
+        """Images of the programs in order; equal programs and cached ones are not compiled again. Raises as
+        `Compilation.result`."""
+        return self.begin(programs, target, workers).result()
+
+    def begin(self, programs: Sequence[bytes], target: object, workers: int | None = None) -> CachedCompilation:
+        """Starts to compile the programs that are not cached."""
+        return CachedCompilation(self, programs, target, workers)
+
+
+class CachedCompilation:
+    """Images from the cache, and others that are being compiled for it; `missing` are the programs of those."""
+
+    def __init__(self, cache: ObjectCache, programs: Sequence[bytes], target: object, workers: int | None) -> None:
+        self._cache, self._programs, self._target = cache, programs, target
+        self._images: dict[bytes, bytes | None] = {p: cache.get(p, target) for p in programs}
+        self.missing = [p for p, image in self._images.items() if image is None]
+        self._compilation = Compilation(self.missing, host_class(target).name, workers, self._keep)
+
+    def result(self) -> list[bytes]:
+        """The images in the order of the programs. Raises as `Compilation.result`."""
+        for program, image in zip(self.missing, self._compilation.result(), strict=True):
+            self._images[program] = image
+        if self.missing:
+            self._cache.evict()
+        return [image for p in self._programs if (image := self._images[p]) is not None]
+
+    def _keep(self, program: bytes, image: bytes) -> None:
+        self._cache.put(program, self._target, image)

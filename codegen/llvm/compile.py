@@ -1,4 +1,4 @@
-"""From a serialised tile program to an object file for one host class, in this process."""
+"""From a serialised tile program to a kernel image for one host class, in this process: one lowering a program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import lru_cache
 import llvmlite.binding as llvm
 
 from codegen.llvm.host_class import HostClass, host_class
-from codegen.llvm.lower import lower
-from codegen.tile.text import parse_program
+from codegen.llvm.kernel_image import facts_of, pack_image
+from codegen.llvm.lower import lowering
+from codegen.llvm.sound_program import read_program
 
 _OPT_LEVEL = 2
 """Of the machine code generator. No IR passes run: the emitter writes the shape it wants (measured: same speed)."""
@@ -59,5 +60,11 @@ def assembly(text: str, target: object) -> str:
 
 
 def compile_program(serialised: bytes, target: object) -> bytes:
-    """The object file of a serialised, verified tile program for a host class (a `Target` or its name)."""
-    return compile_text(lower(parse_program(serialised.decode("utf-8")), target), target)
+    """The kernel image (`kernel_image`) of a serialised tile program for a host class (a `Target` or its name).
+
+    InvalidModel or VerifyError if the text is no sound program: nothing else is ever compiled.
+    """
+    program = read_program(serialised.decode("utf-8", "replace"), host_class(target).name)
+    lowered = lowering(program, target)
+    code = compile_text(lowered.text(), target)
+    return pack_image(facts_of(program, lowered.fn.name, lowered.storage.scratch_bytes), code)

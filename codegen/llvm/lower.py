@@ -136,6 +136,10 @@ class Lowering:
             self._nodes(nodes)
         fn.do("ret i64 0")
 
+    def text(self) -> str:
+        """The module, once it has run."""
+        return module_text([self.fn])
+
     def _nodes(self, nodes: list[Node]) -> None:
         for node in nodes:
             if isinstance(node, Region):
@@ -195,18 +199,24 @@ class Lowering:
         fn.when(condition, lambda: side(node.then), orelse)
 
 
-@lru_cache(maxsize=256)
+def lowering(program: Program, target: object) -> Lowering:
+    """The lowering of a verified program for a host class (a `Target` or its name): its text and its scratch memory
+    come from the same run."""
+    return _lowered(program, host_class(target))
+
+
+@lru_cache(maxsize=8)
 def _lowered(program: Program, host: HostClass) -> Lowering:
-    lowering = Lowering(program, host)
-    lowering.run()
-    return lowering
+    done = Lowering(program, host)
+    done.run()
+    return done
 
 
 def lower(program: Program, target: object) -> str:
     """LLVM module text of a verified program for a host class (a `Target` or its name)."""
-    return module_text([_lowered(program, host_class(target)).fn])
+    return lowering(program, target).text()
 
 
 def scratch_bytes(program: Program, target: object) -> int:
     """Bytes of scratch memory that one thread needs to run the program's kernel."""
-    return _lowered(program, host_class(target)).storage.scratch_bytes
+    return lowering(program, target).storage.scratch_bytes

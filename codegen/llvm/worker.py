@@ -1,47 +1,89 @@
-"""A compile worker: `python -m codegen.llvm.worker TARGET` answers programs on stdin with objects on stdout.
+"""A compile worker: a process that answers serialised tile programs with kernel images over a socket of its own.
 
-Frames are a length (4 bytes, little endian) and that many bytes. An answer is a status byte (0 object, 1 error text)
-and a frame. End of input ends the worker, and so does the end of whoever reads the answers.
+`python -I -S worker.py DESCRIPTOR TARGET FOLDER...` starts one. The interpreter is isolated, so that nothing of the
+current folder, of PYTHONPATH or of the user's site folders is imported; the folders named are the product's and those
+of the libraries that it needs, behind the standard library. What a library prints cannot disturb the answers.
+
+A frame is a length (4 bytes, little endian) and that many bytes. An answer is a status byte and the image, or what was
+raised, as JSON. The end of the stream ends the worker, and so does the end of whoever reads the answers.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import sys
-from typing import IO
+import time
 
-from codegen.llvm.compile import compile_program
-
-
-def write_frame(stream: IO[bytes], data: bytes) -> None:
-    """Writes one frame and flushes."""
-    stream.write(len(data).to_bytes(4, "little") + data)
-    stream.flush()
+LARGEST_FRAME = 1 << 28
+"""Bytes: what is longer is no program and no image."""
+IDLE_SECONDS = 120.0
+"""A worker that gets no request for so long ends; its parent asks none that has been idle for half as long."""
+IMAGE, RAISED = b"\0", b"\1"
 
 
-def read_frame(stream: IO[bytes]) -> bytes | None:
-    """The next frame; None at the end of the stream."""
-    head = stream.read(4)
-    if len(head) < 4:
-        return None
-    size = int.from_bytes(head, "little")
-    data = stream.read(size)
-    return data if len(data) == size else None
+class ProtocolError(Exception):
+    """The other side ended, or sent what is no frame."""
 
 
-def serve(target: str, requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Compiles each request until the stream ends."""
-    while (program := read_frame(requests)) is not None:
+def send_frame(stream: socket.socket, data: bytes) -> None:
+    """Writes one frame. OSError (TimeoutError among them) if the other side does not take it."""
+    stream.sendall(len(data).to_bytes(4, "little") + data)
+
+
+def receive_frame(stream: socket.socket, deadline: float | None = None) -> bytes:
+    """The next frame. ProtocolError at the end of the stream or for a length above LARGEST_FRAME; TimeoutError if it
+    is not complete at `deadline` (of time.monotonic)."""
+    size = int.from_bytes(_receive(stream, 4, deadline), "little")
+    if size > LARGEST_FRAME:
+        raise ProtocolError(f"a frame of {size} bytes")
+    return _receive(stream, size, deadline)
+
+
+def _receive(stream: socket.socket, size: int, deadline: float | None) -> bytes:
+    data = bytearray(size)
+    view, filled = memoryview(data), 0
+    while filled < size:
+        if deadline is not None:
+            stream.settimeout(max(deadline - time.monotonic(), 1e-3))
+        received = stream.recv_into(view[filled:])
+        if not received:
+            raise ProtocolError("the stream ended")
+        filled += received
+    return bytes(data)
+
+
+def serve(stream: socket.socket, target: str) -> None:
+    """Compiles each request until the stream ends or nothing is asked. ProtocolError or OSError says which."""
+    from codegen.llvm.compile import compile_program
+
+    while True:
+        program = receive_frame(stream, time.monotonic() + IDLE_SECONDS)
+        stream.settimeout(None)
         try:
-            status, answer = b"\0", compile_program(program, target)
+            answer = IMAGE + compile_program(program, target)
         except Exception as error:  # the parent raises it again, with the program's name
-            status, answer = b"\1", f"{type(error).__name__}: {error}".encode()
-        answers.write(status)
-        write_frame(answers, answer)
+            answer = RAISED + json.dumps(_report(error)).encode()
+        send_frame(stream, answer)
+
+
+def _report(error: Exception) -> dict[str, object]:
+    """What `workers` makes the same error of."""
+    kept = ("message", "code", "where", "remedy", "statement")
+    fields = {key: getattr(error, key) for key in kept if hasattr(error, key)}
+    return {"kind": type(error).__name__, "message": str(error), **fields}
+
+
+def _main(descriptor: str, target: str, *folders: str) -> None:
+    sys.path += folders
+    with socket.socket(fileno=int(descriptor)) as stream:
+        try:
+            serve(stream, target)
+        except (ProtocolError, OSError):
+            # At a usual exit the interpreter would run what libraries left behind, and might complain.
+            os._exit(0)
 
 
 if __name__ == "__main__":
-    try:
-        serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer)
-    except BrokenPipeError:
-        os._exit(1)  # at a usual exit the interpreter would write the rest of the answer again, and complain
+    _main(*sys.argv[1:])

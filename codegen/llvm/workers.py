@@ -1,116 +1,126 @@
-"""Compiles many programs at once: llvmlite holds a global lock, so the workers are processes of our own module."""
+"""Compiles many programs at once: llvmlite holds a global lock, so they are compiled in processes (`worker_pool`).
+
+A worker proves each program sound, lowers it once and gives its kernel image; the parent neither parses nor lowers.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
-from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from codegen.llvm.compile import compile_program
-from codegen.llvm.host_class import host_class
-from codegen.llvm.worker import read_frame, write_frame
-from tensor_types.errors import OpenAtcError
+from codegen.llvm.worker_pool import POOL, WorkerFailed, answer_of, compile_seconds
+from codegen.tile.verifier import VerifyError
+from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 
-_FEW = 4
-"""Starting workers pays off from about this many programs on."""
+_PROGRAMS_PER_WORKER = 4
+"""Starting another worker pays off from about this many programs on."""
 
 
 class CompileError(OpenAtcError):
-    """A tile program could not be compiled, or its worker died."""
+    """A tile program could not be compiled, or its worker died or took too long."""
 
     default_code = "E13003"
 
 
+_RAISED: dict[str, type[OpenAtcError]] = {c.__name__: c for c in (InvalidModel, ResourceLimit)}
+
+
+def worker_count(programs: int) -> int:
+    """How many workers compile so many programs: at most one a core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, -(-programs // _PROGRAMS_PER_WORKER)))
+
+
+def warm_workers(target: str, programs: int) -> None:
+    """Starts the workers for so many programs of a host class now, so that they are ready when programs come."""
+    POOL.warm(target, worker_count(programs))
+
+
+def compile_many(programs: Sequence[bytes], target: str, workers: int | None = None) -> list[bytes]:
+    """Kernel images of serialised programs for a host class, in order; the bytes do not depend on `workers` (None: by
+    their number and the cores). Raises as `Compilation.result`."""
+    return Compilation(programs, target, workers).result()
+
+
+class Compilation:
+    """Programs that are being compiled in the background; `keep` gets each program with its image as soon as it is
+    there, on a thread of the compilation."""
+
+    def __init__(
+        self, programs: Sequence[bytes], target: str, workers: int | None = None,
+        keep: Callable[[bytes, bytes], None] = lambda program, image: None,
+    ) -> None:  # fmt: skip
+        self.programs, self._keep = programs, keep
+        self._target = target
+        self._seconds = compile_seconds()
+        self._results: list[bytes | OpenAtcError | None] = [None] * len(programs)
+        self._queue = iter(range(len(programs)))
+        self._lock = threading.Lock()
+        count = min(workers or worker_count(len(programs)), len(programs))
+        self._threads = [threading.Thread(target=self._feed, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def result(self) -> list[bytes]:
+        """The images in the order of the programs, once all are there.
+
+        InvalidModel or VerifyError for a program that is not sound, CompileError for one that could not be compiled:
+        the first in order that failed.
+        """
+        try:
+            for thread in self._threads:
+                while thread.is_alive():
+                    thread.join(0.2)  # not every system lets a signal end a wait without a limit
+        except BaseException:
+            with self._lock:
+                self._queue = iter(())  # an interrupt: no program is begun any more
+            raise
+        images = []
+        for number, result in enumerate(self._results):
+            if not isinstance(result, bytes):
+                raise result or CompileError("no worker compiled it", where={"op": _name(self.programs[number])})
+            images.append(result)
+        return images
+
+    def _feed(self) -> None:
+        """Asks one worker after the other until no program is left."""
+        worker = None
+        try:
+            while True:
+                with self._lock:
+                    number = next(self._queue, None)
+                if number is None:
+                    return
+                program = self.programs[number]
+                try:
+                    worker = worker or POOL.take(self._target)
+                    answer = answer_of(worker.ask(program, self._seconds))
+                    if isinstance(answer, bytes):
+                        self._keep(program, answer)
+                    self._results[number] = answer if isinstance(answer, bytes) else _error(answer, program)
+                except (WorkerFailed, OSError) as error:
+                    reason = f"no compile worker starts: {error}" if isinstance(error, OSError) else str(error)
+                    self._results[number] = CompileError(reason, where={"op": _name(program)})
+                    if worker is not None:
+                        POOL.discard(worker)
+                        worker = None
+        finally:
+            if worker is not None:
+                POOL.give_back(self._target, worker)
+
+
+def _error(report: Mapping[str, Any], program: bytes) -> OpenAtcError:
+    """The error that a worker reports, of the kind that it raised."""
+    message, where = str(report["message"]), report.get("where") or {"op": _name(program)}
+    if report["kind"] == "VerifyError":
+        return VerifyError(where["kernel"], report["statement"], message)
+    if report["kind"] in _RAISED:
+        kind = _RAISED[report["kind"]]
+        return kind(message, code=report["code"], where=where, remedy=report["remedy"])
+    return CompileError(f"{report['kind']}: {message}", where={"op": _name(program)})
+
+
 def _name(program: bytes) -> str:
     return program.split(b"{", 1)[0].decode("utf-8", "replace").strip()[:80]
-
-
-def compile_many(programs: Sequence[bytes], target: object, workers: int | None = None) -> list[bytes]:
-    """Objects of serialised programs, in order; the bytes do not depend on `workers` (None: one per core).
-
-    CompileError names the first program, in order, that failed.
-    """
-    count = min(workers or os.cpu_count() or 1, len(programs))
-    if count <= 1 or (workers is None and len(programs) < _FEW):
-        return [_compile_here(p, target) for p in programs]
-    results: list[bytes | CompileError | None] = [None] * len(programs)
-    queue = iter(range(len(programs)))
-    lock = threading.Lock()
-    threads = [
-        threading.Thread(target=_feed, args=(host_class(target).name, programs, results, queue, lock))
-        for _ in range(count)
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)  # not every system lets a signal end a wait without a limit
-    except BaseException:  # an interrupt: the threads end after the program that they are at
-        with lock:
-            deque(queue, maxlen=0)
-        raise
-    objects = []
-    for number, result in enumerate(results):
-        if not isinstance(result, bytes):
-            raise result or CompileError("no worker compiled it", where={"op": _name(programs[number])})
-        objects.append(result)
-    return objects
-
-
-def _compile_here(program: bytes, target: object) -> bytes:
-    try:
-        return compile_program(program, target)
-    except Exception as error:
-        raise CompileError(f"{type(error).__name__}: {error}", where={"op": _name(program)}) from error
-
-
-def _feed(target: str, programs: Sequence[bytes], results: list[bytes | CompileError | None], queue: object,
-          lock: threading.Lock) -> None:  # fmt: skip
-    """Drives one worker process; starts another if it dies."""
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        while True:
-            with lock:
-                number = next(queue, None)  # type: ignore[call-overload]
-            if number is None:
-                return
-            process = process or _start(target)
-            results[number] = _ask(process, programs[number])
-            if process.poll() is not None:
-                process = None
-    finally:
-        if process is not None:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()
-            process.wait()
-            process.stdout.close()
-
-
-def _start(target: str) -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
-    return subprocess.Popen(
-        [sys.executable, "-m", "codegen.llvm.worker", target],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path},
-        process_group=0,  # an interrupt from the terminal is for the parent, which ends its workers
-    )  # fmt: skip
-
-
-def _ask(process: subprocess.Popen[bytes], program: bytes) -> bytes | CompileError:
-    assert process.stdin is not None and process.stdout is not None
-    place = {"op": _name(program)}
-    try:
-        write_frame(process.stdin, program)
-        status = process.stdout.read(1)
-        answer = read_frame(process.stdout) if status else None
-    except OSError:
-        answer = None
-    if answer is None:
-        process.wait()
-        return CompileError(f"the compile worker died (exit status {process.returncode})", where=place)
-    return answer if status == b"\0" else CompileError(answer.decode("utf-8", "replace"), where=place)

@@ -246,7 +246,7 @@ def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path):
     start = (
         "import sys, time, atc.conversion as c, atc.cli\n"
         "def wait(*_): print('compiling', flush=True); time.sleep(60)\n"
-        "c.compile_programs = wait\n"
+        "c.ProgramCompilation = wait\n"
         "atc.cli.main(sys.argv[1:])"
     )
     process = subprocess.Popen(

@@ -254,27 +254,27 @@ def test_the_console_script_is_the_entry_that_expects_interrupts():
 
 
 def test_a_worker_whose_parent_is_killed_ends_quietly():
-    from codegen.llvm.worker import write_frame
+    from codegen.llvm.worker import send_frame
+    from codegen.llvm.worker_pool import Worker
 
-    process = subprocess.Popen([sys.executable, "-m", "codegen.llvm.worker", "x86-64-v3"], cwd=ROOT,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-    process.stdout.close()
-    write_frame(process.stdin, b"no program")
-    process.stdin.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    process.wait(30)
+    worker = Worker("x86-64-v3")
+    send_frame(worker.stream, b"no program")
+    worker.stream.close()
+    assert worker.process.wait(60) == 0
+    worker.words.seek(0)
+    assert worker.words.read() == b""
+    worker.words.close()
 
 
 def test_an_interrupt_of_a_compile_ends_it_and_its_workers_quietly(tmp_path):
     program = (
         "import sys, time\n"
-        "from codegen.llvm import workers\n"
-        "real, asked = workers._ask, []\n"
-        "def ask(process, program):\n"
-        "    asked.append(program); sys.stdout.write('asked\\n'); sys.stdout.flush(); time.sleep(0.5)\n"
-        "    return real(process, program)\n"
-        "workers._ask = ask\n"
+        "from codegen.llvm import worker_pool, workers\n"
+        "real = worker_pool.Worker.ask\n"
+        "def ask(worker, program, seconds):\n"
+        "    sys.stdout.write('asked\\n'); sys.stdout.flush(); time.sleep(0.5)\n"
+        "    return real(worker, program, seconds)\n"
+        "worker_pool.Worker.ask = ask\n"
         "try:\n"
         "    workers.compile_many([b'%d' % i for i in range(40)], 'x86-64-v3', workers=2)\n"
         "except KeyboardInterrupt:\n"
@@ -288,3 +288,26 @@ def test_an_interrupt_of_a_compile_ends_it_and_its_workers_quietly(tmp_path):
     out, err = process.communicate(timeout=60)
     assert err == "" and process.returncode == 0
     assert out.count("asked") <= 4 and time.monotonic() - started < 15
+
+
+def test_a_request_to_end_leaves_no_temporary_folder(tmp_path):
+    """`atc run` of a model keeps its package in a folder for the time of the run."""
+    start = (
+        "import sys, time, atc.run, atc.__main__ as m\n"
+        "def wait(*_, **__): print('converting', flush=True); time.sleep(60)\n"
+        "atc.run.convert = wait\n"
+        "m.main()"
+    )
+    model = small_models.save("demo", tmp_path)
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, "run", str(model)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    )  # fmt: skip
+    while "converting" not in process.stdout.readline():
+        assert process.poll() is None
+    assert list((tmp_path / "tmp").iterdir()), "the folder is there"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and err == ""
+    assert not list((tmp_path / "tmp").iterdir())

@@ -16,6 +16,7 @@ import pytest
 from codegen.kernels import lower_node
 from codegen.llvm.compile import assembly, compile_program
 from codegen.llvm.detect import detect_host_class
+from codegen.llvm.kernel_image import unpack_image
 from codegen.llvm.lower import lower
 from codegen.targets import target
 from codegen.targets.hosts import HOSTS as host_targets
@@ -181,7 +182,7 @@ def machine_text(data: bytes, host: str) -> str:
 
 def check_aarch64(data: bytes, *needed: str) -> None:
     """An object for 64-bit Arm is made, and its code holds the instructions and calls no function."""
-    elf = compile_program(data, "aarch64")
+    _, elf = unpack_image(compile_program(data, "aarch64"))
     assert elf[:4] == b"\x7fELF" and int.from_bytes(elf[18:20], "little") == 183
     text = machine_text(data, "aarch64")
     for instruction in needed:
