@@ -79,12 +79,10 @@ class _Device:
     def ran(self, name: str) -> bool:
         """False if the tensor belongs to a branch that was not taken."""
         producer = self.graph.values[name].producer
-        words = producer.attrs.get("guards") if producer is not None else None
-        for word in words or ():  # type: ignore[union-attr]
-            condition, _, expected = str(word).rpartition("=")
-            if condition in self.in_memory and self.ran(condition):
-                taken = self.session.read(condition)
-                if int(bool(np.asarray(taken).reshape(-1)[0])) != int(expected):
+        for condition, expected in () if producer is None else producer.guards:
+            if condition.name in self.in_memory and self.ran(condition.name):
+                taken = self.session.read(condition.name)
+                if bool(np.asarray(taken).reshape(-1)[0]) is not expected:
                     return False
         return True
 

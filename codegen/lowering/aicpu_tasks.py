@@ -28,7 +28,7 @@ def add_aicpu_task(lowered: Lowered, node: Node, reason: str) -> None:
 
 def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as JSON values; a tensor as its dtype, shape and flat values."""
-    return {k: _plain(v) for k, v in attrs.items() if k != "guards"}
+    return {k: _plain(v) for k, v in attrs.items()}
 
 
 def _body(graph: Graph) -> dict[str, Any]:

@@ -16,15 +16,14 @@ def add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
     result = node.output
     assert condition is not None
     copies: list[tuple[Node, list[Record]]] = []
-    for expected, branch in zip((1, 0), branches, strict=True):
+    for expected, branch in zip((True, False), branches, strict=True):
         if branch is None or branch.shape != result.shape or branch.is_constant:
             return False
         try:
             copy, records = _copy(branch, result, node.name, target)
         except NotLowerable:
             return False
-        guards = (*(node.attrs.get("guards") or ()), f"{condition.name}={expected}")  # type: ignore[misc]
-        copy.attrs["guards"] = guards  # type: ignore[assignment]
+        copy.guards = (*node.guards, (condition, expected))
         copies.append((copy, records))
     for copy, records in copies:
         for record in records:

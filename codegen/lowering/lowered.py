@@ -36,5 +36,4 @@ class Lowered:
 
 def guards_of(node: Node) -> Guards:
     """The conditions under which a node of a flattened branch runs."""
-    pairs = (str(word).rsplit("=", 1) for word in node.attrs.get("guards") or ())  # type: ignore[union-attr]
-    return tuple((name, int(expected)) for name, expected in pairs)
+    return tuple((condition.name, int(expected)) for condition, expected in node.guards)

@@ -108,7 +108,7 @@ class Body:
             if declared is not None and declared.commutative:
                 places.sort(key=lambda i: numbers[i])
             self.operands[node] = [node.inputs[i] for i in places]
-            attrs = tuple(sorted((k, str(v)) for k, v in node.attrs.items() if k != "guards"))
+            attrs = tuple(sorted((k, str(v)) for k, v in node.attrs.items()))
             key = (node.op, attrs, *(numbers[i] for i in places))
         found[value] = expressions.number(key)
         return found[value]

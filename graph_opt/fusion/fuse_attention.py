@@ -220,12 +220,11 @@ class _SdpaMatch:
     def rewrite(self) -> Node:
         """Puts an Attention node in the place of the candidate."""
         rewriter, at = Rewriter(self.graph), self.product
-        guards = {"guards": at.attrs["guards"]} if "guards" in at.attrs else {}
         source = self.key_transpose.inputs[0]
         assert source is not None
         if self.key_perm == [0, 2, 3, 1]:
             source = rewriter.insert(
-                "Transpose", [source], {"perm": _SPLIT_HEADS, **guards}, before=at, name=self.key_transpose.name
+                "Transpose", [source], {"perm": _SPLIT_HEADS}, before=at, name=self.key_transpose.name
             ).output
         mask = self.mask
         if self.condition is not None and self.fill is not None:
@@ -234,9 +233,9 @@ class _SdpaMatch:
             zero, fill = rewriter.constant(np.zeros((), type_)), rewriter.constant(np.asarray(self.fill, type_))
             branches = [zero, fill] if keep_where else [fill, zero]
             mask = rewriter.insert(
-                "Where", [condition, *branches], guards, before=at, name=f"{self.softmax.name}/mask"
+                "Where", [condition, *branches], before=at, name=f"{self.softmax.name}/mask"
             ).output
-        attrs = {"scale": self.scale, **guards}
+        attrs: dict[str, AttrValue] = {"scale": self.scale}
         inputs = [self.query, source, self.value] + ([mask] if mask is not None else [])
         node = rewriter.insert(
             "Attention", inputs, attrs, before=at, outputs=[f"{at.output.name}/attention"], name=at.name

@@ -248,7 +248,7 @@ def _check(graph: Graph, mixture: _Mixture, public: set[Value]) -> None:
     nodes = [n for e in experts for n in e.body.nodes]
     if not any(n.op == "MatMul" for n in nodes):
         raise Mismatch("the experts have no products")
-    if len({str(n.attrs.get("guards")) for n in (*nodes, *mixture.members)}) > 1:
+    if len({n.guards for n in (*nodes, *mixture.members)}) > 1:
         raise Mismatch("parts of it run under different conditions")
 
 
@@ -265,12 +265,11 @@ class _Rewrite:
         assert producer is not None
         self.at = producer
         self.tokens = mixture.experts[0].choice.tokens
-        self.guards: dict[str, AttrValue] = {"guards": self.at.attrs["guards"]} if "guards" in self.at.attrs else {}
 
     def insert(self, op: str, inputs: Sequence[Value | None], part: str, **attrs: AttrValue) -> Value:
         """A new node before the root; `part` tells its name."""
         name = f"{self.at.name}/{part}"
-        return self.rewriter.insert(op, inputs, {**attrs, **self.guards}, before=self.at, name=name).output
+        return self.rewriter.insert(op, inputs, attrs, before=self.at, name=name).output
 
     def constant(self, value: np.ndarray | Sequence[int] | int) -> Value:
         """Numbers as a constant; those of Python are i64."""
@@ -280,7 +279,7 @@ class _Rewrite:
         graph, mixture = self.graph, self.mixture
         indices, counts = self._indices()
         name = f"{self.at.name}/route"
-        attrs: dict[str, AttrValue] = {"experts": len(mixture.experts), **self.guards}
+        attrs: dict[str, AttrValue] = {"experts": len(mixture.experts)}
         outputs = [f"{name}/{part}" for part in ("offsets", "choices", "tokens", "rows")]
         route = self.rewriter.insert("MoeRoute", [indices], attrs, before=self.at, outputs=outputs, name=name)
         offsets, self.choices, self.token_of_row, rows = route.outputs

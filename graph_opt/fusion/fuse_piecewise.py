@@ -62,7 +62,7 @@ class _Growth:
         if not self._fits(concat):
             return None
         root = at = concat
-        while (user := self._only_user(at)) is not None and self._fits(user) and _guards(user) == _guards(concat):
+        while (user := self._only_user(at)) is not None and self._fits(user) and user.guards == concat.guards:
             if self._is_pointwise(user) and user.output.shape == at.output.shape and not self._kept(user):
                 root = user
             elif user.op != "Reshape":
@@ -84,7 +84,7 @@ class _Growth:
             found = [
                 p for n in members.values() for v in n.inputs
                 if v is not None and (p := v.producer) is not None and id(p) not in members
-                and self._joins(p, members) and _guards(p) == _guards(root)
+                and self._joins(p, members) and p.guards == root.guards
             ]  # fmt: skip
             if not found:
                 return list(members.values())
@@ -129,10 +129,6 @@ def _pieces(node: Node) -> int:
     if node.op == "Reshape" and source is not None and source.shape is not None and isinstance(source.shape[-1], int):
         return source.shape[-1]
     return len(node.inputs) if node.op == "Concat" else 0
-
-
-def _guards(node: Node) -> object:
-    return node.attrs.get("guards")
 
 
 def _broadcasts(value: Value, result: Value) -> bool:

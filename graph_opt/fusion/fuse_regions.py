@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value, ops
 from graph_opt.ir.passes import Note
-from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rewriter import Rewriter, read_values
 
 _ALIASES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
 
@@ -132,7 +132,7 @@ class _Fusion:
             return "its result has another shape"
         if user.output.format != member.output.format:
             return "its result has another format"
-        if user.attrs.get("guards") != member.attrs.get("guards"):
+        if user.guards != member.guards:
             return "it runs under another condition"
         if self._closes_cycle(group, user):
             return "another operand depends on this kernel"
@@ -142,8 +142,8 @@ class _Fusion:
         """True if an operand of `user` from outside depends on the group (over contracted groups)."""
         floor = self._floor(group)
         start = [
-            v.producer for v in user.inputs if v is not None and v.producer is not None
-            and self.group_of.get(id(v.producer)) is not group
+            v.producer for v in read_values(user)
+            if v.producer is not None and self.group_of.get(id(v.producer)) is not group
         ]  # fmt: skip
         seen: set[int] = set()
         stack: list[Node] = list(start)
@@ -158,7 +158,7 @@ class _Fusion:
             members = other.nodes if other is not None else [node]
             for member in members:
                 seen.add(id(member))
-                stack.extend(v.producer for v in member.inputs if v is not None and v.producer is not None)
+                stack.extend(v.producer for v in read_values(member) if v.producer is not None)
         return False
 
     def _floor(self, group: _Group) -> int:
@@ -232,7 +232,7 @@ class _Fusion:
         for value in region.outside_values(self.graph):
             if self.graph.is_output(value) or any(id(user) not in inside for user, _ in value.uses):
                 return "what comes before it has other uses"
-        if region.nodes[0].attrs.get("guards") != anchor.attrs.get("guards"):
+        if region.nodes[0].guards != anchor.guards:
             return "it runs under another condition"
         if self._region_enters_epilogue(group, region):
             return "an operand of its epilogue comes from there too"

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph_opt.ir import Graph, Node, Value, ops
-from graph_opt.ir.patterns import guards_of
 from graph_opt.ir.rewriter import Rewriter
 
 
@@ -52,7 +51,7 @@ def _groups(graph: Graph, value: Value) -> list[list[_Sibling]]:
     for node, index in list(value.uses):
         sibling = _sibling(graph, node) if node.op == "MatMul" and index == 0 else None
         if sibling is not None:
-            key = (sibling.weight.shape, sibling.weight.dtype, sibling.bias is None, str(node.attrs.get("guards")))
+            key = (sibling.weight.shape, sibling.weight.dtype, sibling.bias is None, node.guards)
             found.setdefault(key, []).append(sibling)
     return [group for group in found.values() if len(group) > 1]
 
@@ -86,22 +85,21 @@ def _merge(graph: Graph, x: Value, group: Sequence[_Sibling]) -> None:
     """Replaces the siblings; the new nodes stand where the first of them stood."""
     rewriter = Rewriter(graph)
     at = min((s.product for s in group), key=graph.nodes.index)
-    guards = guards_of(at)
     ones = (1,) * (x.rank - 2)
     weight = np.stack([s.weight for s in group]).reshape(len(group), *ones, *group[0].weight.shape)
     stacked = rewriter.constant(weight, f"{at.name}/merged")
-    value = rewriter.insert("MatMul", [x, stacked], guards, before=at, name=f"{at.name}/merged").output
+    value = rewriter.insert("MatMul", [x, stacked], before=at, name=f"{at.name}/merged").output
     biases = [s.bias for s in group if s.bias is not None]
     if biases:
         bias = np.stack(biases).reshape(len(group), *ones, 1, -1)
         added = rewriter.constant(bias, f"{at.name}/merged_bias")
-        value = rewriter.insert("Add", [value, added], guards, before=at, name=f"{at.name}/merged_bias").output
+        value = rewriter.insert("Add", [value, added], before=at, name=f"{at.name}/merged_bias").output
     names = [f"{s.result.name}/slice" for s in group]
-    attrs = {"axis": 0, "num_outputs": len(group), **guards}
+    attrs = {"axis": 0, "num_outputs": len(group)}
     parts = rewriter.insert("Split", [value], attrs, before=at, outputs=names, name=f"{at.name}/split")
     axes = rewriter.constant(np.array([0], np.int64), f"{at.name}/axes")
     flats = [
-        rewriter.insert("Squeeze", [p, axes], guards, before=at, name=f"{s.product.name}/squeeze").output
+        rewriter.insert("Squeeze", [p, axes], before=at, name=f"{s.product.name}/squeeze").output
         for s, p in zip(group, parts.outputs, strict=True)
     ]
     for sibling, flat in zip(group, flats, strict=True):

@@ -14,7 +14,7 @@ Only `Rewriter` (graph_opt.ir.rewriter) redirects uses after import, because it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -25,6 +25,9 @@ from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
 
 AttrValue: TypeAlias = int | float | str | bool | None | Sequence[int] | Sequence[float] | Sequence[str] | np.ndarray
+
+Guards: TypeAlias = "tuple[tuple[Value, bool], ...]"
+"""Conditions, each with what it must be, outer ones first: something happens only if all of them hold."""
 
 RELATIONS = ("same", "cast", "slice", "scale", "interior", "folded", "dead")
 
@@ -52,6 +55,8 @@ class Value:
 
     `data` is the content of a constant. `content` is the symbolic content of a small integer tensor (flattened dims),
     which lets shape arithmetic fold away. `producer` is None for graph inputs, constants and outer values.
+
+    `uses` are (node, index): input `index` of the node, or its guard -1 - index where the index is negative.
     """
 
     name: str
@@ -92,6 +97,9 @@ class Node:
 
     `subgraphs` holds then_branch, else_branch, body; a `Fused` node has one, `body`, whose inputs and outputs are its
     own in order. Bodies of If, Loop and Scan may use values of the outer graph directly.
+
+    `guards` are set by flattening an If: the node runs only if they hold. They are uses like inputs; change them
+    through `set_guards` or `set_input` alone.
     """
 
     op: str
@@ -100,6 +108,7 @@ class Node:
     outputs: list[Value]
     attrs: dict[str, AttrValue] = field(default_factory=dict)
     subgraphs: dict[str, Graph] = field(default_factory=dict)
+    guards: Guards = ()
 
     @property
     def output(self) -> Value:
@@ -110,14 +119,36 @@ class Node:
         """Input `index`, None when absent or beyond the end."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def operands(self) -> Iterator[tuple[int, Value]]:
+        """What the node itself reads, each with the index of the use: inputs from 0 up, guards from -1 down."""
+        for index, value in enumerate(self.inputs):
+            if value is not None:
+                yield index, value
+        for number, (condition, _) in enumerate(self.guards):
+            yield -1 - number, condition
+
     def set_input(self, index: int, value: Value | None) -> None:
-        """Replaces one input and keeps the use lists right."""
+        """Replaces an input or, by a negative index as in `Value.uses`, a guard, and keeps the use lists right."""
+        if index < 0:
+            assert value is not None, "a guard is a value"
+            guards = list(self.guards)
+            guards[-1 - index] = value, guards[-1 - index][1]
+            self.set_guards(guards)
+            return
         old = self.inputs[index]
         if old is not None:
             old.uses.remove((self, index))
         self.inputs[index] = value
         if value is not None:
             value.uses.append((self, index))
+
+    def set_guards(self, guards: Iterable[tuple[Value, bool]]) -> None:
+        """Replaces all guards and keeps the use lists right."""
+        for number, (condition, _) in enumerate(self.guards):
+            condition.uses.remove((self, -1 - number))
+        self.guards = tuple(guards)
+        for number, (condition, _) in enumerate(self.guards):
+            condition.uses.append((self, -1 - number))
 
     def __str__(self) -> str:
         return f"{self.op} {self.name!r}"
@@ -180,12 +211,12 @@ class Graph:
         name: str = "",
         before: Node | None = None,
         subgraphs: Mapping[str, Graph] | None = None,
+        guards: Iterable[tuple[Value, bool]] = (),
     ) -> Node:
         """Appends a node, or inserts it before another; registers uses and producers."""
-        node = Node(op, name, list(inputs), list(outputs), dict(attrs or {}), dict(subgraphs or {}))
-        for index, value in enumerate(node.inputs):
-            if value is not None:
-                value.uses.append((node, index))
+        node = Node(op, name, list(inputs), list(outputs), dict(attrs or {}), dict(subgraphs or {}), tuple(guards))
+        for index, value in node.operands():
+            value.uses.append((node, index))
         for value in node.outputs:
             value.producer = node
         if before is None:

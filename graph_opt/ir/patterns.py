@@ -81,7 +81,6 @@ class Match:
         name: str = "",
     ) -> Value:
         """The result of a new node before the root, under the root's guards and by default named after the root."""
-        attrs = {**(attrs or {}), **guards_of(self.root)}
         name = name or rewriter.graph.fresh_name(f"{self.root.name}/{op}")
         return rewriter.insert(op, inputs, attrs, before=self.root, name=name).output
 
@@ -270,11 +269,6 @@ def attribute(node: Node, name: str) -> AttrValue:
     if name in node.attrs or declared is None or name not in declared.attrs:
         return node.attrs.get(name)
     return declared.attrs[name].default
-
-
-def guards_of(node: Node) -> dict[str, AttrValue]:
-    """The conditions of flattened branches under which a node runs, as attributes for what takes its place."""
-    return {name: value for name, value in node.attrs.items() if name == "guards"}
 
 
 # --- pieces

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from graph_opt.ir.core import RELATIONS, AttrValue, Graph, Node, Origin, Value
+from graph_opt.ir.core import RELATIONS, AttrValue, Graph, Guards, Node, Origin, Value
 from graph_opt.ir.infer import infer_node
 from tensor_types.dtypes import DType, from_numpy
 
@@ -38,9 +38,14 @@ def captured_values(node: Node) -> list[Value]:
     found: dict[Value, None] = {}
     for body in node.subgraphs.values():
         own = set(body.values.values())
-        used = [v for inner in body.nodes for v in (*inner.inputs, *captured_values(inner)) if v is not None]
+        used = [v for inner in body.nodes for v in read_values(inner)]
         found.update(dict.fromkeys(v for v in (*used, *body.outputs) if v not in own))
     return list(found)
+
+
+def read_values(node: Node) -> list[Value]:
+    """All values that must be made before the node runs: inputs, guards, and what its subgraphs capture."""
+    return [*(v for _, v in node.operands()), *captured_values(node)]
 
 
 class Rewriter:
@@ -71,15 +76,21 @@ class Rewriter:
         outputs: Sequence[str] = (),
         name: str = "",
         subgraphs: Mapping[str, Graph] | None = None,
+        guards: Guards | None = None,
     ) -> Node:
         """A new node before `before` (None: at the end), its outputs typed by the op's rule.
 
-        `outputs` are the wished names of the outputs; by default one, named after the node or the op.
+        `outputs` are the wished names of the outputs; by default one, named after the node or the op. `guards` are by
+        default those of `before`.
         """
+        if guards is None:
+            guards = () if before is None else before.guards
         operands = list(inputs)
         like = next((v.dtype for v in operands if v is not None), from_numpy(np.dtype(np.float32)))
         values = [self.graph.add_value(o, like, None) for o in (outputs or [name or op.lower()])]
-        node = self.graph.add_node(op, operands, values, attrs, name=name, before=before, subgraphs=subgraphs)
+        node = self.graph.add_node(
+            op, operands, values, attrs, name=name, before=before, subgraphs=subgraphs, guards=guards
+        )
         infer_node(self.graph, node)
         return node
 
@@ -103,7 +114,6 @@ class Rewriter:
         for body in self._nested:
             body.outputs = [new if o is old else o for o in body.outputs]
         self._move_origins(old, new, relation)
-        self._rename_guards(old, new.name)
         if self.graph.is_output(old):
             self._replace_output(old, new)
 
@@ -133,22 +143,10 @@ class Rewriter:
             raise ValueError(f"the name {name} is taken")
         del self.graph.values[value.name]
         sources = self._holders.pop(value.name, set())
-        self._rename_guards(value, name)
         value.name = name
         self.graph.values[name] = value
         for source in sources:
             self._set_origin(source, Origin(self.graph.origins[source].relation, name))
-
-    def _rename_guards(self, condition: Value, name: str) -> None:
-        """Lets the guards of nodes from flattened branches, which are text, name a condition by its new name."""
-        if condition.dtype.kind != "bool":
-            return
-        for node in self.graph.nodes:
-            guards = node.attrs.get("guards")
-            if isinstance(guards, (tuple, list)):
-                node.attrs["guards"] = tuple(
-                    name + str(word)[-2:] if str(word)[:-2] == condition.name else str(word) for word in guards
-                )
 
     # --- origins
 
@@ -199,7 +197,7 @@ class Rewriter:
             if self.graph.values.get(node.output.name) is not node.output:
                 continue  # it went earlier
             erased.add(node)
-            operands = [v for v in (*node.inputs, *captured_values(node)) if v is not None]
+            operands = read_values(node)
             release(node)
             for value in node.outputs:
                 self._forget(value)
@@ -224,7 +222,8 @@ class Rewriter:
     ) -> Node:
         """Outlines nodes into one `Fused` node, whose body holds them in graph order; nested `Fused` nodes dissolve.
 
-        The set must be convex: no path may leave it and come back (ValueError). Inputs are the outer values in order
+        The set must be convex: no path may leave it and come back; and all must have the same guards, which become
+        those of the fused node (ValueError). Inputs are the outer values in order
         of first use, without constants of one element, which live in the body; outputs are the values that something
         outside reads. Outputs keep their identity and name; source tensors inside become 'interior' to the first
         output. `body.origins` keeps their exact state, so that `inline` undoes this.
@@ -237,6 +236,9 @@ class Rewriter:
             return [v for v in made if v in public or any(u not in members for u, _ in v.uses)]
 
         before, after, ordered = self._split_around(members)
+        guards = ordered[0].guards if ordered else ()
+        if any(n.guards != guards for n in ordered):
+            raise ValueError("the nodes run under different guards")
         if not seen_outside():
             raise ValueError("nothing outside the set uses its values")
         if any(n.op == "Fused" for n in members):
@@ -260,7 +262,7 @@ class Rewriter:
                 body.inputs.append(copy)
         for node in ordered:
             operands = list(node.inputs)
-            release_inputs(node)
+            release_operands(node)
             inner.update((v, _clone(v, body)) for v in node.outputs)
             moved = [None if v is None else inner[v] for v in operands]
             rewire(node, inner)
@@ -273,10 +275,10 @@ class Rewriter:
         self.absorb(inside, outputs[0])
         for value in inside:
             del self.graph.values[value.name]
-        guards = ordered[0].attrs.get("guards")  # one for all: nodes under different guards are never fused
-        fused_attrs = {"family": family, **({"guards": guards} if guards else {}), **(attrs or {})}
+        fused_attrs = {"family": family, **(attrs or {})}
         self.graph.nodes = before
-        fused = self.graph.add_node("Fused", inputs, outputs, fused_attrs, name=name or ordered[-1].name)
+        label = name or ordered[-1].name
+        fused = self.graph.add_node("Fused", inputs, outputs, fused_attrs, name=label, guards=guards)
         fused.subgraphs["body"] = body
         self.graph.nodes = [*before, *after]
         for value in scalars:
@@ -299,7 +301,7 @@ class Rewriter:
         depends: set[Value] = set()  # values outside the set that need it
         made: set[Value] = set()
         for node in nodes[first:end]:
-            operands = [v for v in (*node.inputs, *captured_values(node)) if v is not None]
+            operands = read_values(node)
             late = any(v in depends for v in operands)
             if node in members:
                 if late:
@@ -314,7 +316,10 @@ class Rewriter:
         return before, [*after, *nodes[end:]], ordered
 
     def inline(self, fused: Node) -> list[Node]:
-        """Puts the body of a `Fused` node in its place and returns the new nodes; interior source tensors surface."""
+        """Puts the body of a `Fused` node in its place, under its guards; interior source tensors surface.
+
+        Returns the new nodes.
+        """
         body = fused.subgraphs["body"]
         outer: dict[Value, Value] = {}
         for inner, value in zip(body.inputs, fused.inputs, strict=True):
@@ -326,8 +331,8 @@ class Rewriter:
                 outer[inner] = outputs[inner]
             elif inner not in outer:
                 outer[inner] = self._surface(inner)
-        at = self.graph.nodes.index(fused)
-        release_inputs(fused)
+        at, guards = self.graph.nodes.index(fused), fused.guards
+        release_operands(fused)
         nodes: list[Node] = []
         rest, self.graph.nodes = self.graph.nodes[at + 1 :], self.graph.nodes[:at]
         for node in body.nodes:
@@ -336,7 +341,7 @@ class Rewriter:
             nodes.append(
                 self.graph.add_node(
                     node.op, operands, [outer[v] for v in node.outputs], node.attrs, name=node.name,
-                    subgraphs=node.subgraphs,
+                    subgraphs=node.subgraphs, guards=guards,
                 )
             )  # fmt: skip
         self.graph.nodes.extend(rest)
@@ -362,17 +367,16 @@ def _clone(value: Value, graph: Graph) -> Value:
     return copy
 
 
-def release_inputs(node: Node) -> None:
-    """Takes the node's own uses off its inputs."""
-    for index, value in enumerate(node.inputs):
-        if value is not None:
-            value.uses.remove((node, index))
-    node.inputs = []
+def release_operands(node: Node) -> None:
+    """Takes the node's own uses off its inputs and guards."""
+    for index, value in node.operands():
+        value.uses.remove((node, index))
+    node.inputs, node.guards = [], ()
 
 
 def release(node: Node) -> None:
-    """Takes the node's uses off its inputs, and off the outer values that its subgraphs read."""
-    release_inputs(node)
+    """Takes the node's uses off its inputs and guards, and off the outer values that its subgraphs read."""
+    release_operands(node)
     for body in node.subgraphs.values():
         for inner in list(body.nodes):
             release(inner)
@@ -383,8 +387,8 @@ def rewire(node: Node, mapping: Mapping[Value, Value]) -> None:
     for body in node.subgraphs.values():
         own = set(body.values.values())
         for inner in body.nodes:
-            for index, value in enumerate(inner.inputs):
-                if value is not None and value not in own and value in mapping:
+            for index, value in list(inner.operands()):
+                if value not in own and value in mapping:
                     inner.set_input(index, mapping[value])
             rewire(inner, mapping)
         body.outputs = [mapping.get(v, v) if v not in own else v for v in body.outputs]

@@ -5,13 +5,15 @@
       const %w: f32[10, 3, 1, 1] = random seed 7 scale 0.1
       %t: f32[batch, 10, h, w] {perm(0,2,3,1)} = Conv(%x, %w, _) {strides=[1, 1]} @conv1
       %s: i64[4] <batch, 10, h, w> = Shape(%t)
+      %u: f32[batch, 10, h, w] = Neg(%t) if %c, !%d @minus
       %y = Relu(%t)
       origin "src" = same %t
     }
 
 A constant is `dense [...]`, `splat 0.5`, `random seed N scale S` (normal numbers) or `elided "digest"` (read as zeros).
-`?` for a shape is an unknown rank, `_` an absent input, `<...>` the content of a shape tensor. Output types may be left
-out when reading: inference fills them. Subgraphs follow the node as `body = graph ... { ... }`.
+`if %c, !%d` are guards: the node runs only where %c is true and %d false. `?` for a shape is an unknown rank, `_` an
+absent input, `<...>` the content of a shape tensor. Output types may be left out when reading: inference fills them.
+Subgraphs follow the node as `body = graph ... { ... }`.
 """
 
 from __future__ import annotations
@@ -82,6 +84,8 @@ def _node_lines(node: Node, indent: str, dims: frozenset[str]) -> list[str]:
     line = f"{indent}{outputs} = {node.op}({inputs})"
     if node.attrs:
         line += " {" + ", ".join(f"{k}={_attr(v)}" for k, v in sorted(node.attrs.items())) + "}"
+    if node.guards:
+        line += " if " + ", ".join(("" if wanted else "!") + _name(v) for v, wanted in node.guards)
     if node.name:
         line += f" @{_word(node.name)}"
     lines = [line]
@@ -342,8 +346,13 @@ class _Reader:
                 self.expect("=")
                 attrs[key] = self.attr()
                 self.accept(",")
+        guards: list[tuple[Value, bool]] = []
+        while self.accept("," if guards else "if"):
+            wanted = not self.accept("!")
+            self.expect("%")
+            guards.append((self.resolve(scope, self.word()), wanted))
         label = self.word() if self.accept("@") else ""
-        node = graph.add_node(name, inputs, outputs, attrs, name=label)
+        node = graph.add_node(name, inputs, outputs, attrs, name=label, guards=guards)
         while self.peek(1) == "=" and self.peek(2) == "graph":
             key = self.next()
             self.expect("=")

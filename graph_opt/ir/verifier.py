@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from graph_opt.ir import ops
-from graph_opt.ir.core import RELATIONS, Graph, Node, Value
+from graph_opt.ir.core import RELATIONS, Graph, Guards, Node, Value
+from tensor_types.dims import product
 from tensor_types.dtypes import from_numpy
 
 
@@ -22,9 +23,12 @@ def verify(graph: Graph) -> None:
     4. Constants fit their dtype and shape; `content` fits the shape.
     5. Nodes have the inputs and subgraphs that their operator declares; bodies of Fused match inputs and outputs.
     6. Each source tensor has a known state, and what it refers to exists.
+    7. Guards are bools of one element, and bodies of Fused nodes have none. What a node reads is made whenever the node
+       runs: the guards of the producer are among its own, with the condition of an IfMerge added on either side.
+       Graph outputs are made in every run.
     """
     uses: Counter[tuple[int, int, int]] = Counter()
-    _verify_graph(graph, {}, uses)
+    _verify_graph(graph, {}, uses, ())
     _verify_uses(graph, uses)
     for source, origin in graph.origins.items():
         if origin.relation not in RELATIONS:
@@ -35,7 +39,9 @@ def verify(graph: Graph) -> None:
             raise InvalidGraph(f"source tensor {source} is {origin.relation} %{origin.value}, which does not exist")
 
 
-def _verify_graph(graph: Graph, outer: dict[int, Value], uses: Counter[tuple[int, int, int]]) -> None:
+def _verify_graph(
+    graph: Graph, outer: dict[int, Value], uses: Counter[tuple[int, int, int]], outer_guards: Guards
+) -> None:
     for name, value in graph.values.items():
         if value.name != name:
             raise InvalidGraph(f"value {value.name} is registered as {name}")
@@ -52,16 +58,15 @@ def _verify_graph(graph: Graph, outer: dict[int, Value], uses: Counter[tuple[int
         available[id(value)] = value
     for node in graph.nodes:
         _verify_node(node, available)
-        for index, operand in enumerate(node.inputs):
-            if operand is None:
-                continue
+        for index, operand in node.operands():
             if id(operand) not in available:
                 known = graph.values.get(operand.name) is operand
                 raise InvalidGraph(f"{node} uses %{operand.name} {'before it is made' if known else 'of no graph'}")
             uses[(id(operand), id(node), index)] += 1
+            _verify_guards(node, index, operand, outer_guards)
         for body in node.subgraphs.values():
             # A fused body is closed; bodies of control flow see the outer values.
-            _verify_graph(body, {} if node.op == "Fused" else available, uses)
+            _verify_graph(body, {} if node.op == "Fused" else available, uses, (*outer_guards, *node.guards))
         for value in node.outputs:
             _own(graph, value)
             if value.producer is not node:
@@ -78,6 +83,8 @@ def _verify_graph(graph: Graph, outer: dict[int, Value], uses: Counter[tuple[int
     for value in graph.outputs:
         if id(value) not in available:
             raise InvalidGraph(f"graph output %{value.name} is made by no node")
+        if value.producer is not None and not set(value.producer.guards) <= set(outer_guards):
+            raise InvalidGraph(f"graph output %{value.name} is made under a guard")
 
 
 def _own(graph: Graph, value: Value) -> None:
@@ -92,12 +99,28 @@ def _verify_uses(graph: Graph, uses: Counter[tuple[int, int, int]]) -> None:
         for key, count in listed.items():
             if uses[key] != 1 or count != 1:
                 user = next(n for n, _ in value.uses if id(n) == key[1])
-                raise InvalidGraph(f"%{value.name} lists a use by {user}, input {key[2]}, that is not there")
+                place = f"input {key[2]}" if key[2] >= 0 else f"guard {-1 - key[2]}"
+                raise InvalidGraph(f"%{value.name} lists a use by {user}, {place}, that is not there")
         if totals[id(value)] != len(listed):
             raise InvalidGraph(f"%{value.name} has {totals[id(value)]} uses but lists {len(listed)}")
     for node in graph.nodes:
         for body in node.subgraphs.values():
             _verify_uses(body, uses)
+
+
+def _verify_guards(node: Node, index: int, operand: Value, outer_guards: Guards) -> None:
+    """The operand at a use index of the node: as a guard it is a condition, and what makes it runs whenever needed."""
+    if index < 0 and (operand.dtype.kind != "bool" or any(extent != 1 for extent in operand.shape or ())):
+        raise InvalidGraph(f"{node} has the guard {operand}, which is no bool of one element")
+    if operand.producer is None or not operand.producer.guards:
+        return
+    holds = {*outer_guards, *(node.guards[: -1 - index] if index < 0 else node.guards)}
+    condition = node.input(0)
+    if node.op == "IfMerge" and index > 0 and condition is not None:
+        holds.add((condition, index == 1))
+    missing = next((v.name for v, wanted in operand.producer.guards if (v, wanted) not in holds), None)
+    if missing is not None:
+        raise InvalidGraph(f"{node} uses %{operand.name}, which is made under a guard of %{missing} that it lacks")
 
 
 def _verify_node(node: Node, available: dict[int, Value]) -> None:
@@ -119,6 +142,8 @@ def _verify_node(node: Node, available: dict[int, Value]) -> None:
         body = node.subgraphs.get("body")
         if body is None:
             raise InvalidGraph(f"{node} has no body")
+        if any(inner.guards for inner in body.nodes):
+            raise InvalidGraph(f"{node} has guards in its body")
         for side, outer, inner in (("inputs", node.inputs, body.inputs), ("outputs", node.outputs, body.outputs)):
             if len(outer) != len(inner):
                 raise InvalidGraph(f"{node} has {len(outer)} {side}, its body {len(inner)}")
@@ -139,8 +164,6 @@ def _verify_constant(value: Value) -> None:
 def _verify_content(value: Value) -> None:
     if value.content is None:
         return
-    count = 1
-    for extent in value.shape or ():
-        count = count * extent if isinstance(extent, int) else -1
-    if value.shape is None or count != len(value.content):
+    count = None if value.shape is None else product(value.shape)
+    if count != len(value.content):
         raise InvalidGraph(f"{value} has a content of {len(value.content)} elements")

@@ -127,16 +127,10 @@ def _relayout(graph: Graph, node: Node, value: Value, format_: Format, made: dic
     if key not in made:
         copy = graph.add_value(f"{value.name}/{'plain' if format_.is_plain else 'nhwc'}", value.dtype, value.shape)
         copy.format = format_
-        graph.add_node("Relayout", [value], [copy], _guards(node, value), name=copy.name, before=node)
+        guards = () if producer is None else producer.guards  # it runs whenever its value is made
+        graph.add_node("Relayout", [value], [copy], name=copy.name, before=node, guards=guards)
         made[key] = copy
     return made[key]
-
-
-def _guards(node: Node, value: Value) -> dict[str, tuple[str, ...]]:
-    """A relayout runs whenever its value is made, under the value's own guards."""
-    producer = value.producer
-    guards = producer.attrs.get("guards") if producer is not None else None
-    return {"guards": guards} if guards else {}  # type: ignore[dict-item]
 
 
 def _outer_values_of_subgraphs(graph: Graph) -> set[str]:

@@ -111,10 +111,11 @@ class _Retyping:
 
     def _cast(self, value: Value, dtype: DType, before: Node | None) -> Value:
         """A Cast that runs whenever its operand is made."""
-        guards = value.producer.attrs.get("guards") if value.producer is not None else None
-        attrs = {"to": dtype.onnx, **({"guards": guards} if guards else {})}
+        guards = () if value.producer is None else value.producer.guards
         name = f"{value.name}/{dtype}"
-        return self.rewriter.insert("Cast", [value], attrs, before=before, outputs=[name], name=name).output
+        return self.rewriter.insert(
+            "Cast", [value], {"to": dtype.onnx}, before=before, outputs=[name], name=name, guards=guards
+        ).output
 
     def _after(self, node: Node) -> Node | None:
         return next(iter(self.graph.nodes[self.graph.nodes.index(node) + 1 :]), None)

@@ -25,9 +25,6 @@ class Arithmetic:
     def __call__(self, op: str, *operands: Value | float | None, **attrs: AttrValue) -> Value:
         like = next((o.dtype for o in operands if isinstance(o, Value)), F32)
         values = [self.number(o, like) if isinstance(o, int | float) else o for o in operands]
-        guards = self.node.attrs.get("guards")
-        if guards:
-            attrs["guards"] = guards
         self.count += 1
         name = f"{self.node.name or self.node.output.name}/{op.lower()}{self.count}"
         return self.rewriter.insert(op, values, attrs, before=self.node, name=name).output

@@ -38,10 +38,8 @@ class DequantizeLate:
             rewriter = Rewriter(graph)
             attrs: dict[str, AttrValue] = dict(origin.attrs)
             if node.op == "Gather":
-                guards = {"guards": node.attrs["guards"]} if "guards" in node.attrs else {}
                 operands = [codes, node.inputs[1]]
                 moved = rewriter.insert("Gather", operands, node.attrs, before=node, name=node.name).output
-                attrs.update(guards)
             else:
                 order = _order(node, codes.data.ndim)
                 moved = rewriter.constant(

@@ -45,8 +45,7 @@ def _expand(graph: Graph, node: Node) -> bool:
     data = do.cast(x, dtype)
     if x_zero is not None and not is_zero(x_zero):
         data = do("Sub", data, do.reshape(do.cast(x_zero, dtype), ()))
-    attrs = {k: v for k, v in node.attrs.items() if k != "guards"}
-    total = do("Conv", data, do.constant(weight.astype(dtype.numpy), "weight"), **attrs)
+    total = do("Conv", data, do.constant(weight.astype(dtype.numpy), "weight"), **node.attrs)
     do.finish(do.cast(total, I32))
     return True
 

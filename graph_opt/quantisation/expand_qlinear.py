@@ -45,8 +45,7 @@ def _expand(graph: Graph, node: Node) -> bool:
     elif right.ndim > 1:
         return False
     do = Arithmetic(graph, node)
-    attrs = {k: v for k, v in node.attrs.items() if k != "guards"}
-    total = do("ConvInteger" if convolution else "MatMulInteger", a, b, a_zero, b_zero, **attrs)
+    total = do("ConvInteger" if convolution else "MatMulInteger", a, b, a_zero, b_zero, **node.attrs)
     if bias is not None:
         total = do("Add", total, do.reshape(bias, _column(node.output)))
     ratio = do("Mul", do.cast(total, F32), do.constant(factor, "scale"))

@@ -66,7 +66,7 @@ def _fold_convolution(graph: Graph, node: Node) -> bool:
     assert x is not None and w is not None and w.data is not None
     codes = _centred(w.data, w_zero, 0)
     do = Arithmetic(graph, node)
-    attrs: dict[str, AttrValue] = {k: v for k, v in node.attrs.items() if k != "guards"}
+    attrs: dict[str, AttrValue] = dict(node.attrs)
     zero = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
     if zero:
         attrs["pad_value"] = zero

@@ -45,8 +45,7 @@ def _fuse(graph: Graph, node: Node) -> bool:
     (a, a_scale, a_zero), (b, b_scale, b_zero) = ((*n.inputs, None)[:3] for n in (left, right))
     assert a_scale is not None and b_scale is not None and b_scale.data is not None
     zeros = [None if z is None else _scalar_zero(do, z) for z in (a_zero, b_zero)]
-    attrs = {k: v for k, v in node.attrs.items() if k != "guards"}
-    total = do.cast(do("ConvInteger" if convolution else "MatMulInteger", a, b, *zeros, **attrs), F32)
+    total = do.cast(do("ConvInteger" if convolution else "MatMulInteger", a, b, *zeros, **node.attrs), F32)
     columns = np.asarray(b_scale.data, np.float32)
     columns = columns.reshape(()) if columns.size == 1 else columns.reshape(-1)
     if convolution and columns.size > 1:

@@ -10,7 +10,6 @@ import numpy as np
 from graph_opt.ir import ops
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.move_branch import guards_of, set_guards
 from graph_opt.simplify.scopes import control_graphs, replaceable
 from tensor_types.dims import Dim
 
@@ -56,7 +55,6 @@ def _as_expand(rewriter: Rewriter, node: Node) -> bool:
     element = np.zeros(1, np.float32) if given is None else np.asarray(given).reshape(1)
     filled = rewriter.constant(element, f"{node.name}.element", result.dtype)
     expand = rewriter.insert("Expand", [filled, size], before=node, outputs=[result.name], name=node.name)
-    set_guards(expand, guards_of(node))
     if expand.output.shape != result.shape or not replaceable(rewriter.graph, result, expand.output):
         rewriter.erase_dead([expand])
         return False

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import Graph, Node, Value
-from graph_opt.ir.patterns import guards_of
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.scopes import replace_nodes
 from graph_opt.simplify.shape_targets import reshape_target
@@ -40,9 +39,7 @@ def _composed(rewriter: Rewriter, node: Node) -> Value | None:
     if target is None:
         return None
     operand = rewriter.constant(np.array(target, np.int64), f"{node.name}.target")
-    merged = rewriter.insert(
-        "Reshape", [source, operand], guards_of(node), before=node, outputs=[node.output.name], name=node.name
-    )
+    merged = rewriter.insert("Reshape", [source, operand], before=node, outputs=[node.output.name], name=node.name)
     if len(middle.uses) == 1 and not rewriter.graph.is_output(middle):
         rewriter.absorb([middle], merged.output)
     return merged.output

@@ -72,7 +72,7 @@ def _key(node: Node) -> Hashable | None:
     if op.commutative:
         inputs.sort()
     attrs = tuple((name, _hashable(value)) for name, value in sorted(node.attrs.items()))
-    return node.op, tuple(inputs), attrs, len(node.outputs)
+    return node.op, tuple(inputs), attrs, node.guards, len(node.outputs)
 
 
 def _hashable(value: object) -> Hashable:

@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.simplify.move_branch import guards_of, move_branch, set_guards
+from graph_opt.simplify.move_branch import move_branch
 from graph_opt.simplify.scopes import control_graphs
 from tensor_types.dims import Range, prove_le
 
@@ -18,8 +18,8 @@ class FlattenIf:
     """Moves both branches out and joins each output with IfMerge(condition, then, else).
 
     1. Both branches give each output the same dtype and shape, so that it has one place in memory.
-    2. Moved nodes carry the attribute `guards`, words "value=1" or "value=0", outer conditions first: a task runs only
-       if all hold. IfMerge runs under the guards of the If alone.
+    2. Moved nodes get the guards of the If and its condition, in this order, before their own: a task runs only if all
+       hold. IfMerge runs under the guards of the If alone.
     """
 
     name: ClassVar[str] = "flatten-if"
@@ -35,15 +35,14 @@ class FlattenIf:
         while node := next((n for n in graph.nodes if n.op == "If" and _joinable(graph, n)), None):
             condition = node.inputs[0]
             assert condition is not None
-            then = move_branch(graph, node, node.subgraphs["then_branch"], [f"{condition.name}=1"])
-            other = move_branch(graph, node, node.subgraphs["else_branch"], [f"{condition.name}=0"])
+            then = move_branch(graph, node, node.subgraphs["then_branch"], ((condition, True),))
+            other = move_branch(graph, node, node.subgraphs["else_branch"], ((condition, False),))
             rewriter = Rewriter(graph)
             names: list[tuple[Value, str]] = []
             for index, old in enumerate(node.outputs):
                 label = f"{node.name}.output{index}" if index else node.name
                 operands = [condition, then[index], other[index]]
                 merge = rewriter.insert("IfMerge", operands, before=node, name=label)
-                set_guards(merge, guards_of(node))
                 names.append((merge.output, old.name))
                 rewriter.replace(old, merge.output, "same")
             rewriter.erase_dead([node])

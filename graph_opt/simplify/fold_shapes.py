@@ -10,7 +10,6 @@ import numpy as np
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import content_of, is_fresh
-from graph_opt.ir.patterns import guards_of
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.scopes import control_graphs, replaceable
 from graph_opt.simplify.shape_targets import expand_target, reshape_target
@@ -159,7 +158,7 @@ def _extents(rewriter: Rewriter, node: Node, value: Value, sources: list[Value])
         for start in range(len(shape) - len(content) + 1):
             if shape[start : start + len(content)] != content:
                 continue
-            attrs = {"start": start, "end": start + len(content), **guards_of(node)}
+            attrs = {"start": start, "end": start + len(content)}
             read = rewriter.insert("Shape", [source], attrs, before=node, name=f"{value.name}.extents")
             if replaceable(rewriter.graph, value, read.output):
                 rewriter.replace(value, read.output, "same")

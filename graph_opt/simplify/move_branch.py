@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from graph_opt.ir.core import Graph, Node, Origin, Value
-from graph_opt.ir.rewriter import release_inputs, rewire
+from graph_opt.ir.core import Graph, Guards, Node, Origin, Value
+from graph_opt.ir.rewriter import release_operands, rewire
 
 
-def guards_of(node: Node) -> tuple[str, ...]:
-    """Conditions under which a node runs, outer ones first: words 'value=1' and 'value=0'."""
-    return tuple(node.attrs.get("guards") or ())  # type: ignore[arg-type]
-
-
-def split_guard(word: str) -> tuple[str, int]:
-    """Name of the bool value, and what it must be."""
-    name, _, wanted = word.rpartition("=")
-    return name, int(wanted)
-
-
-def set_guards(node: Node, guards: Sequence[str]) -> None:
-    """Sets or removes the guards of a node."""
-    if guards:
-        node.attrs["guards"] = tuple(guards)
-    else:
-        node.attrs.pop("guards", None)
-
-
-def move_branch(graph: Graph, node: Node, branch: Graph, guards: Iterable[str]) -> list[Value]:
+def move_branch(graph: Graph, node: Node, branch: Graph, guards: Guards) -> list[Value]:
     """Moves all nodes of `branch` of the If `node` before it and gives the values that are the branch's outputs.
 
     Moved nodes get the guards of the If, then `guards`, then their own. Source tensors of the branch become those of
@@ -44,17 +23,16 @@ def move_branch(graph: Graph, node: Node, branch: Graph, guards: Iterable[str]) 
         held = None if origin.value is None else renamed.get(origin.value, origin.value)
         lost = held is not None and held not in graph.values  # an outer value that has gone since
         graph.origins[_free(graph, source)] = Origin("dead", None) if lost else Origin(origin.relation, held)
-    condition = (*guards_of(node), *guards)
     for inner_node in branch.nodes:
         operands = [None if v is None else outer.get(v, v) for v in inner_node.inputs]
-        release_inputs(inner_node)
+        own = ((outer.get(v, v), wanted) for v, wanted in inner_node.guards)
+        conditions = (*node.guards, *guards, *own)
+        release_operands(inner_node)
         rewire(inner_node, outer)
-        moved = graph.add_node(
+        graph.add_node(
             inner_node.op, operands, [outer[v] for v in inner_node.outputs], inner_node.attrs, name=inner_node.name,
-            before=node, subgraphs=inner_node.subgraphs,
+            before=node, subgraphs=inner_node.subgraphs, guards=conditions,
         )  # fmt: skip
-        own = (split_guard(word) for word in guards_of(inner_node))
-        set_guards(moved, (*condition, *(f"{renamed.get(name, name)}={wanted}" for name, wanted in own)))
     results = [outer.get(v, v) for v in branch.outputs]
     branch.nodes, branch.values, branch.outputs, branch.origins = [], {}, [], {}
     return results

@@ -21,10 +21,7 @@ def replaceable(graph: Graph, old: Value, new: Value) -> bool:
     """Whether uses of `old` may read `new`, and `old` then goes.
 
     A graph output stays when `new` cannot take over its name: a graph input, a constant, an outer value or an output.
-    The condition of a flattened If stays, because guards name it.
     """
-    if any(node.op == "IfMerge" and index == 0 for node, index in old.uses):
-        return False
     if not graph.is_output(old):
         return True
     return new.producer is not None and graph.values.get(new.name) is new and not graph.is_output(new)

@@ -10,7 +10,7 @@ from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.ops.registry import content_of
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.failing_branch import working_branch
-from graph_opt.simplify.move_branch import guards_of, move_branch, set_guards, split_guard
+from graph_opt.simplify.move_branch import move_branch
 from graph_opt.simplify.scopes import control_graphs
 
 
@@ -31,8 +31,7 @@ class SelectBranches:
         return any([self._select(part, graph) for part in control_graphs(graph)])
 
     def _select(self, graph: Graph, whole: Graph) -> bool:
-        # Guards first: once the IfMerge is gone, nothing keeps the condition that they name.
-        changed = any([_drop_guards(graph, node) for node in graph.nodes])
+        changed = any([_drop_guards(node) for node in graph.nodes])
         while found := next(((n, key) for n in graph.nodes if (key := _taken(graph, n))), None):
             node, key = found
             if node.op == "If":
@@ -45,7 +44,7 @@ class SelectBranches:
             rewriter.erase_dead([node])
             infer_graph(whole)
             for other in graph.nodes:
-                _drop_guards(graph, other)
+                _drop_guards(other)
             changed = True
         return changed
 
@@ -65,15 +64,10 @@ def _taken(graph: Graph, node: Node) -> str | None:
     return working_branch(graph, node) if node.op == "If" else None
 
 
-def _drop_guards(graph: Graph, node: Node) -> bool:
+def _drop_guards(node: Node) -> bool:
     """Guards that always hold go. One that never holds stays on a node that is dead or about to be."""
-    guards = guards_of(node)
-    kept = []
-    for word in guards:
-        name, wanted = split_guard(word)
-        if _known(graph.values.get(name)) is not bool(wanted):
-            kept.append(word)
-    if len(kept) == len(guards):
+    kept = [(condition, wanted) for condition, wanted in node.guards if _known(condition) is not wanted]
+    if len(kept) == len(node.guards):
         return False
-    set_guards(node, kept)
+    node.set_guards(kept)
     return True

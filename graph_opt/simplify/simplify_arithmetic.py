@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
-from graph_opt.ir.patterns import guards_of
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.scopes import replace_nodes
 from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, DType
@@ -89,5 +88,4 @@ def _invertible(number: float) -> bool:
 def _insert(
     rewriter: Rewriter, node: Node, op: str, inputs: list[Value | None], attrs: dict[str, AttrValue] | None = None
 ) -> Value:
-    kept = guards_of(node) if attrs is None else attrs
-    return rewriter.insert(op, inputs, kept, before=node, outputs=[node.output.name], name=node.name).output
+    return rewriter.insert(op, inputs, attrs, before=node, outputs=[node.output.name], name=node.name).output

@@ -19,7 +19,7 @@ from tensor_types.dims import Dim, Expr
 from tensor_types.dtypes import DTYPES, DType, from_numpy
 from tensor_types.errors import InvalidModel, OpenAtcError, UnsupportedOperator
 
-RESERVED = frozenset({"guards", "opset"})
+RESERVED = frozenset({"opset"})
 """Names of node attributes that are the compiler's own."""
 
 

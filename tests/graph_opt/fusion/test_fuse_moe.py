@@ -288,6 +288,7 @@ def test_one_choice_without_weights() -> None:
 EXTRA = f"""\
 const %wsq: f32[{E}, {H}] = random seed 99 scale 1.0
   const %wrow: f32[1, {D}] = random seed 98 scale 1.0
+  const %c: bool[] = splat true
 """
 NEAR_MISSES: dict[str, tuple[str, str, str, str]] = {
     "another operator": (dense(), "%s1 = Sigmoid", "%s1 = Tanh", "expert 1 computes something else"),
@@ -339,7 +340,7 @@ NEAR_MISSES: dict[str, tuple[str, str, str, str]] = {
     "a threshold above 0": (
         sparse(), "Greater(%flat1, %none)", "Greater(%flat1, %six)", "numbers are"
     ),
-    "under a condition": (dense(), "%p1 = Mul(%a1, %u1)", '%p1 = Mul(%a1, %u1) {guards=["c=1"]}', "conditions"),
+    "under a condition": (dense(), "%p1 = Mul(%a1, %u1)", "%p1 = Mul(%a1, %u1) if %c", "conditions"),
 }  # fmt: skip
 
 

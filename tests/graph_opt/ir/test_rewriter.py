@@ -101,6 +101,87 @@ def test_an_output_keeps_its_dtype() -> None:
         Rewriter(graph).replace(graph.values["y"], graph.values["i"])
 
 
+GUARDED = """graph g(%x: f32[n], %p: bool[], %q: bool[]) -> (%y) {
+  %c: bool[] = And(%p, %q)
+  %t: f32[n] = Exp(%x) if %c
+  %u: f32[n] = Neg(%t) if %c @neg
+  %y: f32[n] = IfMerge(%c, %u, %x)
+}
+"""
+
+
+def test_guards_follow_replace_and_rename() -> None:
+    graph = parse(GUARDED)
+    rewriter = Rewriter(graph)
+    rewriter.replace(graph.values["c"], graph.values["p"])
+    assert rewriter.erase_dead()
+    rewriter.rename(graph.values["p"], "flag")
+    check(
+        graph,
+        """graph g(%x: f32[n], %flag: bool[], %q: bool[]) -> (%y) {
+  %t: f32[n] = Exp(%x) if %flag
+  %u: f32[n] = Neg(%t) if %flag @neg
+  %y: f32[n] = IfMerge(%flag, %u, %x)
+}
+""",
+    )
+
+
+def test_a_condition_lives_as_long_as_a_guard_needs_it() -> None:
+    graph = parse(GUARDED)
+    node(graph, "y").set_input(0, graph.values["p"])
+    rewriter = Rewriter(graph)
+    assert not rewriter.erase_dead()
+    node(graph, "y").set_input(1, graph.values["x"])
+    assert rewriter.erase_dead()
+    assert [n.op for n in graph.nodes] == ["IfMerge"]
+
+
+def test_a_new_node_runs_under_the_guards_of_its_place() -> None:
+    graph = parse(GUARDED)
+    rewriter = Rewriter(graph)
+    near = rewriter.insert("Abs", [graph.values["t"]], before=node(graph, "u"))
+    far = rewriter.insert("Abs", [graph.values["x"]], before=node(graph, "u"), guards=())
+    last = rewriter.insert("Abs", [graph.values["x"]], before=None)
+    assert (near.guards, far.guards, last.guards) == (((graph.values["c"], True),), (), ())
+    verify(graph)
+
+
+def test_fusing_moves_guards_to_the_kernel_and_inlining_gives_them_back() -> None:
+    graph = parse(GUARDED)
+    rewriter = Rewriter(graph)
+    with pytest.raises(ValueError, match="different guards"):
+        rewriter.fuse([node(graph, "c"), node(graph, "t")], "region")
+    fused = rewriter.fuse([node(graph, "t"), node(graph, "u")], "region")
+    check(
+        graph,
+        """graph g(%x: f32[n], %p: bool[], %q: bool[]) -> (%y) {
+  %c: bool[] = And(%p, %q)
+  %u: f32[n] = Fused(%x) {family="region"} if %c @neg
+    body = graph region(%x: f32[n]) -> (%u) {
+      %t: f32[n] = Exp(%x)
+      %u: f32[n] = Neg(%t) @neg
+    }
+  %y: f32[n] = IfMerge(%c, %u, %x)
+}
+""",
+    )
+    rewriter.inline(fused)
+    check(graph, GUARDED)
+
+
+def test_a_guard_between_two_nodes_keeps_them_apart() -> None:
+    graph = parse("""graph g(%x: f32[], %z: f32[]) -> (%y, %w) {
+      %a: f32[] = Exp(%x)
+      %c: bool[] = Less(%a, %x)
+      %t: f32[] = Neg(%z) if %c
+      %y: f32[] = IfMerge(%c, %t, %z)
+      %w: f32[] = Mul(%a, %y)
+    }""")
+    with pytest.raises(ValueError, match="not convex"):
+        Rewriter(graph).fuse([node(graph, "a"), node(graph, "w")], "region")
+
+
 def test_relations_combine_to_the_weaker() -> None:
     assert combine("same", "same") == "same"
     assert combine("same", "cast") == "cast"

@@ -40,7 +40,15 @@ NESTED = """graph g(%c: bool[], %x: f32[n, 4]) -> (%y) {
 """
 
 
-@pytest.mark.parametrize("text", [FULL, NESTED])
+GUARDED = """graph g(%x: f32[n], %"a b": bool[], %d: bool[1]) -> (%y) {
+  %t: f32[n] = Elu(%x) {alpha=0.5} if %"a b", !%d @elu
+  %m: f32[n] = IfMerge(%d, %x, %t) if %"a b"
+  %y: f32[n] = IfMerge(%"a b", %m, %x)
+}
+"""
+
+
+@pytest.mark.parametrize("text", [FULL, NESTED, GUARDED])
 def test_printing_what_was_read_gives_the_text(text: str) -> None:
     assert to_text(parse(text)) == text
 

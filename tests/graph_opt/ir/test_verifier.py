@@ -94,6 +94,50 @@ def test_damage_is_found(damage: Callable[[Graph], None], message: str) -> None:
         verify(graph)
 
 
+GUARDED = """graph g(%x: f32[n], %c: bool[], %d: bool[1], %v: bool[2]) -> (%y) {
+  %t: f32[n] = Exp(%x) if %c, !%d @exp
+  %u: f32[n] = Neg(%t) if %c, !%d @neg
+  %m: f32[n] = IfMerge(%d, %x, %u) if %c @inner
+  %y: f32[n] = IfMerge(%c, %m, %x) @outer
+}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Neg(%t) if %c, !%d", "Neg(%t) if %c, !%d, !%v", r"neg' has the guard %v: bool\[2\]"),
+        ("Neg(%t) if %c, !%d", "Neg(%t) if %c, !%d, !%x", "no bool of one element"),
+        ("Neg(%t) if %c, !%d", "Neg(%t) if %c", "made under a guard of %d"),
+        ("Neg(%t) if %c, !%d", "Neg(%t) if %c, %d", "made under a guard of %d"),
+        ("IfMerge(%d, %x, %u)", "IfMerge(%d, %u, %x)", "made under a guard of %d"),
+        ("IfMerge(%d, %x, %u) if %c", "IfMerge(%d, %x, %u)", "made under a guard of %c"),
+        ("-> (%y)", "-> (%m)", "graph output %m is made under a guard"),
+    ],
+)
+def test_what_a_node_reads_is_made_whenever_it_runs(old: str, new: str, message: str) -> None:
+    verify(parse(GUARDED))
+    with pytest.raises(InvalidGraph, match=message):
+        verify(parse(GUARDED.replace(old, new)))
+
+
+def test_guards_are_in_the_use_lists() -> None:
+    graph = parse(GUARDED)
+    graph.values["c"].uses.pop()
+    with pytest.raises(InvalidGraph, match="uses but lists"):
+        verify(graph)
+
+
+def test_a_fused_body_has_no_guards() -> None:
+    graph = parse("""graph g(%x: f32[n], %c: bool[]) -> (%y) {
+      %y: f32[n] = Fused(%x, %c) {family="region"}
+        body = graph region(%x: f32[n], %c: bool[]) -> (%y) {
+          %y: f32[n] = Exp(%x) if %c
+        }
+    }""")
+    with pytest.raises(InvalidGraph, match="guards in its body"):
+        verify(graph)
+
+
 def test_a_fused_body_must_agree_with_its_node() -> None:
     graph = parse("""graph g(%x: f32[n]) -> (%y) {
       %y: f32[n] = Fused(%x) {family="region"}

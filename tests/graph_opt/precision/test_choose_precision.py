@@ -205,13 +205,14 @@ def test_only_the_steps_of_one_kernel_stay_f32() -> None:
 
 def test_guards_go_to_the_casts() -> None:
     body = """
-        %m = MatMul(%x, %w) {guards=["c=1"]}
-        %r = Relu(%m) {guards=["c=1"]}
-        %y = MatMul(%r, %v) {guards=["c=1"]}
+        %m = MatMul(%x, %w) if %c
+        %r = Relu(%m) if %c
+        %p = MatMul(%r, %v) if %c
+        %y = IfMerge(%c, %p, %z)
     """
-    graph = chosen(BF, body, "%x: f32[4, 8], %c: bool[]")
-    casts = {n.output.name: n.attrs.get("guards") for n in graph.nodes if n.op == "Cast"}
-    assert casts["x/bf16"] is None and list(casts["r"]) == ["c=1"]  # type: ignore[arg-type]
+    graph = chosen(BF, body, "%x: f32[4, 8], %c: bool[], %z: f32[4, 8]")
+    casts = {n.output.name: [(v.name, wanted) for v, wanted in n.guards] for n in graph.nodes if n.op == "Cast"}
+    assert casts["x/bf16"] == [] and casts["r"] == [("c", True)]
 
 
 def test_finite_constants_stay_finite_in_f16() -> None:

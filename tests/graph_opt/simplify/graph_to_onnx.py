@@ -77,7 +77,7 @@ def _node(node: Node, dims: Mapping[str, int]) -> tuple[onnx.NodeProto, list[onn
     attrs = {
         key: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for key, value in node.attrs.items()
-        if key not in ("guards", "opset") and value is not None
+        if key != "opset" and value is not None
     }
     bodies = {key: _graph(body, dims) for key, body in node.subgraphs.items()}
     outputs = [v.name for v in node.outputs]

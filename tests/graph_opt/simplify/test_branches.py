@@ -43,8 +43,8 @@ def test_both_branches_become_guarded_nodes() -> None:
 graph g(%x: f32[n], %c: bool[]) -> (%y) {
   const %two: f32[] = splat 2.0
   %h: f32[n] = Exp(%x)
-  %r: f32[n] = Mul(%h, %two) {guards=["c=1"]} @twice
-  %r.1: f32[n] = Neg(%x) {guards=["c=0"]} @minus
+  %r: f32[n] = Mul(%h, %two) if %c @twice
+  %r.1: f32[n] = Neg(%x) if !%c @minus
   %y: f32[n] = IfMerge(%c, %r, %r.1) @choose
   origin "y" = same %y
   origin "r" = same %r
@@ -94,11 +94,11 @@ def test_guards_nest_outer_first_and_follow_renamed_conditions() -> None:
     )
     assert body(after(FlattenIf(), text)) == [
         "%z = Abs(%nd)",
-        '%nd.1 = Not(%d) {guards=["c=1"]}',
-        '%a = Exp(%x) {guards=["c=1", "nd.1=1"]}',
-        '%inner = IfMerge(%nd.1, %a, %x) {guards=["c=1"]} @inner',
-        '%nd.2 = Neg(%x) {guards=["c=0"]}',
-        '%e = Abs(%nd.2) {guards=["c=0"]}',
+        "%nd.1 = Not(%d) if %c",
+        "%a = Exp(%x) if %c, %nd.1",
+        "%inner = IfMerge(%nd.1, %a, %x) if %c @inner",
+        "%nd.2 = Neg(%x) if !%c",
+        "%e = Abs(%nd.2) if !%c",
         "%y = IfMerge(%c, %inner, %e) @outer",
     ]
 
@@ -126,7 +126,7 @@ def test_branches_of_different_shape_stay() -> None:
         }""", changed=False)  # fmt: skip
 
 
-def test_the_condition_of_guarded_nodes_is_not_replaced_by_an_equal_value() -> None:
+def test_guards_follow_a_condition_that_an_equal_one_replaces() -> None:
     text = BOTH.replace("%c: bool[]", "%p: bool[], %q: bool[]").replace(
         "%h: f32", "%first: bool[] = And(%p, %q)\n      %c: bool[] = And(%p, %q)\n      %h: f32"
     )
@@ -134,8 +134,13 @@ def test_the_condition_of_guarded_nodes_is_not_replaced_by_an_equal_value() -> N
     FlattenIf().apply(graph)
     EliminateCommonSubexpressions().apply(graph)
     verify(graph)
-    assert "c" in graph.values
-    assert [n.attrs["guards"] for n in graph.nodes if "guards" in n.attrs] == [("c=1",), ("c=0",)]
+    assert body(to_text(graph))[1:6] == [
+        "%first = And(%p, %q)",
+        "%h = Exp(%x)",
+        "%r = Mul(%h, %two) if %first @twice",
+        "%r.1 = Neg(%x) if !%first @minus",
+        "%y = IfMerge(%first, %r, %r.1) @choose",
+    ]
 
 
 def test_a_condition_that_turns_out_known_removes_merge_and_guards() -> None:

@@ -96,7 +96,8 @@ graph g(%x: f32[n], %w: f32[n]) -> (%y) {
     [
         "%a: f32[n, 4] = Sub(%x, %z)\n%b: f32[n, 4] = Sub(%z, %x)",  # not commutative
         "%a: f32[n, 4] = RandomNormalLike(%x)\n%b: f32[n, 4] = RandomNormalLike(%x)",
-        '%a: f32[n, 4] = Neg(%x) {guards=["c=1"]}\n%b: f32[n, 4] = Neg(%x) {guards=["c=0"]}',
+        "const %c: bool[] = splat true\n%p: f32[n, 4] = Neg(%x) if %c\n%q: f32[n, 4] = Neg(%x) if !%c\n"
+        "%a: f32[n, 4] = IfMerge(%c, %p, %x)\n%b: f32[n, 4] = IfMerge(%c, %x, %q)",
         "%a: f32[n, 4] = Elu(%x) {alpha=0.5}\n%b: f32[n, 4] = Elu(%x) {alpha=1.0}",
         # Equal numbers of different dtype or sign
         "const %p: f32[1] = dense [0.0]\nconst %q: f32[1] = dense [-0.0]\n"
