@@ -31,7 +31,7 @@ from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.passes import Pass, run_passes
 from graph_opt.ir.text import to_text
-from graph_opt.plan import Demand, ModelPlan, PlanInput, Scheduled, ValueInfo, model_to_json, plan_model
+from graph_opt.plan import COPY_GUARD, Demand, ModelPlan, PlanInput, Scheduled, ValueInfo, model_to_json, plan_model
 from graph_opt.plan.bounds import live_bytes
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import ATC_DEFAULT, DEFAULT
@@ -152,7 +152,8 @@ def convert(
         run_passes(graph, steps)
     with progress.stage("lower"):
         lowered = lower_graph(graph, host)
-        compilation = ProgramCompilation((r.program for r in lowered.kernels), host.name)
+        copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
+        compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
         portable = lower_graph(graph, target(PORTABLE_TILING))
         operators = operators_of(graph)
     with progress.stage("plan"):
