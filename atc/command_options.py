@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from atc.console import Output, report_error
-from atc.spelling import foreign_flag
 from atc.usage import UsageError
 
 out = Output()
@@ -53,8 +52,6 @@ def report_usage(problem: Any, as_json: bool) -> int:
     option = getattr(problem, "option_name", None)
     if option is None and getattr(problem, "param", None) is not None:
         option = "/".join(problem.param.opts) or problem.param.name
-    if option and (foreign := foreign_flag(option)):
-        return report_error(foreign, as_json)
     context = getattr(problem, "ctx", None)
     remedy = f"see {context.command_path} --help" if context is not None else "see atc --help"
     return report_error(UsageError(message, where={"flag": option} if option else {}, remedy=remedy), as_json)

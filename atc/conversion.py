@@ -71,6 +71,8 @@ class ConvertResult:
     """Why kernels end where they do, and what nearly fused."""
     warnings: list[str] = field(default_factory=list)
     """What the model says that does not hold, or that nothing reads: a sentence each."""
+    notes: list[str] = field(default_factory=list)
+    """What became of flags that change nothing, and of chips that stand for others: a sentence each."""
     options: dict[str, str] = field(default_factory=dict)
     """Options that differ from their defaults, where no other key shows them."""
     package_bytes: int = 0
@@ -89,7 +91,7 @@ class ConvertResult:
         return {k: v for k, v in vars(self).items() if k not in left_out}
 
     def lines(self) -> list[str]:
-        """At most twelve lines for people."""
+        """At most twelve lines for people, and one a note."""
         fused = ", ".join(f"{count} {family}" for family, count in sorted(self.fused.items(), key=lambda f: -f[1]))
         lines = [
             f"package    {self.package} ({self.package_bytes / 1e6:.1f} MB)",
@@ -113,6 +115,7 @@ class ConvertResult:
         if self.warnings:
             more = f" (and {len(self.warnings) - 1} more, see --json)" if len(self.warnings) > 1 else ""
             lines.append(f"warning    {self.warnings[0]}{more}")
+        lines += [f"note       {note}" for note in self.notes]
         lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
         return lines
 
@@ -176,6 +179,7 @@ def convert(
         index_bounds=bounds,
         fusion_notes=fusion_notes(steps),
         warnings=graph.warnings,
+        notes=list(options.notes),
         options=options.report(),
         **_precision(steps),
         **_memory(planned),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from atc.command_options import Json, ModelPath, guarded, out
 from atc.console import Progress, print_json, table
+from atc.flag_fates import REFUSED, WITHOUT_EFFECT
 from atc.options import Option, Options, declared, default_text
 from atc.spelling import FLAGS, parse
 
@@ -33,24 +34,24 @@ def _declare_options() -> None:
     own = inspect.signature(convert, eval_str=True)
     kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     place = next(i for i, p in enumerate(kept) if p.name == "verbose")
-    made = [
-        parameter
-        for name, about in declared()
-        for parameter in (
-            _parameter(name, about, about.help, default_text(name)),
-            *(_parameter(flag, about, text, "") for flag, (_, text) in about.also.items()),
-        )
-    ]
+    made = [parameter for name, about in declared() for parameter in _of_option(name, about)]
+    made += [_parameter(flag, str | None, hidden=True) for flag in (*WITHOUT_EFFECT, *REFUSED)]
     convert.__signature__ = own.replace(parameters=[*kept[:place], *made, *kept[place:]])  # type: ignore[attr-defined]
     convert.__annotations__ = {p.name: p.annotation for p in (*kept, *made)}
 
 
-def _parameter(flag: str, about: Option, help: str, shown: str) -> inspect.Parameter:
+def _of_option(name: str, about: Option) -> Iterator[inspect.Parameter]:
     kind: Any = bool if not about.value else list[str] | None if about.several else str | None
+    shown = {"help": about.help, "metavar": about.value or None, "show_default": default_text(name) or False}
+    yield _parameter(name, kind, **shown)
+    for flag, (_, help) in about.also.items():
+        yield _parameter(flag, kind, **shown | {"help": help, "show_default": False})
+
+
+def _parameter(flag: str, kind: Any, **info: Any) -> inspect.Parameter:
+    place, default = inspect.Parameter.POSITIONAL_OR_KEYWORD, False if kind is bool else None
     spelled = dict.fromkeys((f"--{flag}", f"--{flag.replace('_', '-')}"))
-    info = typer.Option(*spelled, help=help, show_default=shown or False, metavar=about.value or None)
-    place, default = inspect.Parameter.POSITIONAL_OR_KEYWORD, None if about.value else False
-    return inspect.Parameter(flag, place, default=default, annotation=Annotated[kind, info])
+    return inspect.Parameter(flag, place, default=default, annotation=Annotated[kind, typer.Option(*spelled, **info)])
 
 
 _declare_options()

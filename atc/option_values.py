@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atc.usage import UsageError, did_you_mean
-from codegen.targets import chip_names
+from codegen.targets import chip_names, chip_remark, nano_chips, stand_ins
 from graph_opt.precision.lists import POLICIES, VERSION_2
 
 _TRUE = ("1", "t", "true", "y", "yes")
@@ -62,20 +62,40 @@ def precision_mode_v2(flag: str, value: str) -> str:
 
 def chips(flag: str, value: Any) -> tuple[str, ...]:
     """Names of chips, each once, as the targets spell them. A name may lack "Ascend" and have any case; a family's
-    name is refused with the chips of the family."""
+    name is refused with the chips of the family, and so is a chip of another kind (E10055)."""
     return tuple(dict.fromkeys(_chip(flag, name) for name in (words(flag, value) or ("",))))
 
 
+def chip_notes(value: Any, found: Sequence[str]) -> list[str]:
+    """What to say of the chips that `chips` made of the value: of stand-ins, and of names that are often mistaken."""
+    given = [_known_chips().get(_chip_key(word), "") for word in words("soc_version", value)]
+    notes = [f"{name} is {remark}" for name in found if (remark := chip_remark(name))]
+    return notes + [
+        f"{name} is taken as {chip}: {why}" for name, (chip, why) in stand_ins().items() if name in given
+    ]
+
+
+def _chip_key(name: str) -> str:
+    return name.lower().removeprefix("ascend")
+
+
+def _known_chips() -> dict[str, str]:
+    return {_chip_key(name): name for name in (*chip_names(), *stand_ins(), *nano_chips())}
+
+
 def _chip(flag: str, given: str) -> str:
-    known = {name.lower().removeprefix("ascend"): name for name in chip_names()}
-    wanted = given.lower().removeprefix("ascend")
+    known, wanted = _known_chips(), _chip_key(given)
+    if known.get(wanted) in nano_chips():
+        raise UsageError(f"--{flag}={given} is a chip whose models are no .om files", code="E10055",
+                         where={"flag": f"--{flag}"}, remedy="choose a chip with AI cores")  # fmt: skip
     if wanted in known:
-        return known[wanted]
-    family = [name for key, name in known.items() if wanted and key.startswith(wanted)]
+        return stand_ins().get(known[wanted], (known[wanted], ""))[0]
+    family = [name for name in chip_names() if wanted and _chip_key(name).startswith(wanted)]
     problem = "names a family of chips" if family else "is no chip that openatc knows"
+    guess = "" if family else did_you_mean(f"Ascend{wanted}", known.values())
     raise UsageError(
         f"--{flag}={given} {problem}", where={"flag": f"--{flag}"},
-        remedy=f"{'' if family else did_you_mean(wanted, known)}use one of {', '.join(family or known.values())}",
+        remedy=f"{guess}use one of {', '.join(family or chip_names())}",
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atc import option_values as values
+from atc.flag_fates import REFUSED, WITHOUT_EFFECT, note_of
 from atc.usage import Problems, UsageError, did_you_mean
 from graph_opt.precision.lists import DEFAULT, POLICIES, VERSION_2
 
@@ -66,26 +67,39 @@ class Options:
         None, "ed25519 private key file to sign the native code with", values.path, value="path", reported=False
     )
 
+    notes: tuple[str, ...] = ()
+    """What the user should know of the flags given: those without effect, chips that stand for others."""
+
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """The options of flags by name. UsageError, of all that is wrong at once: unknown names, values that cannot be
-        (codes of the parsers), and two flags for one option (E10056)."""
+        """The options of flags by name, those of ATC that have no effect among them.
+
+        UsageError, of all that is wrong at once: unknown names, flags that are refused, values that cannot be (codes of
+        the parsers), and two flags for one option (E10056).
+        """
         parsers = {name: parser for flag, owner in declared() for name, parser in spellings(flag, owner).items()}
         problems = Problems()
         found: dict[str, Any] = {}
+        notes: list[str] = []
         for name, value in given.items():
             with problems.gathered():
+                if name in WITHOUT_EFFECT or name in REFUSED:
+                    notes.append(note_of(name, str(value)))
+                    continue
                 if name not in parsers:
-                    known = f"{did_you_mean(name, parsers)}known options: {', '.join(parsers)}"
-                    raise UsageError(f"there is no option {name!r}", where={"flag": f"--{name}"}, remedy=known)
+                    guess = did_you_mean(name, (*parsers, *WITHOUT_EFFECT, *REFUSED))
+                    raise UsageError(f"there is no option {name!r}", where={"flag": f"--{name}"},
+                                     remedy=f"{guess}known options: {', '.join(parsers)}")  # fmt: skip
                 owner, parse = parsers[name]
                 if owner in found:
                     raise UsageError(f"--{owner} and --{name} exclude each other", code="E10056",
                                      where={"flag": f"--{name}"}, remedy="give one of them")  # fmt: skip
                 found[owner] = None
                 found[owner] = parse(name, value)
+                if owner == "soc_version":
+                    notes += values.chip_notes(value, found[owner])
         problems.raise_all()
-        return cls(**found)
+        return cls(**found, notes=tuple(filter(None, notes)))
 
     def report(self) -> dict[str, Any]:
         """The options that differ from their defaults, for the report."""
@@ -100,7 +114,8 @@ class Options:
 def declared() -> Iterator[tuple[str, Option]]:
     """Name and declaration of every option, in order."""
     for found in fields(Options):
-        yield found.name, found.metadata["option"]
+        if "option" in found.metadata:
+            yield found.name, found.metadata["option"]
 
 
 def spellings(name: str, about: Option) -> dict[str, tuple[str, Parser]]:

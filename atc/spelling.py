@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from atc.foreign_flags import FOREIGN_FLAGS
+from atc.flag_fates import REFUSED, WITHOUT_EFFECT
 from atc.option_values import one_of
 from atc.options import Options, declared
 from atc.usage import Problems, UsageError, did_you_mean
@@ -19,6 +19,7 @@ DRIVER_FLAGS = {
     "output": "path of the package without its extension",
     "input_format": "NCHW or ND; has no effect on ONNX models",
     "log": "debug, info, warning, error or null",
+    "json": "needs no value: one JSON object on standard output",
 }
 """Flags that are no options of the conversion itself."""
 
@@ -29,6 +30,9 @@ OPTION_FLAGS = {
 }
 
 FLAGS = {**DRIVER_FLAGS, **OPTION_FLAGS}
+"""Flags that work, with their meaning."""
+
+_KNOWN = {*FLAGS, *WITHOUT_EFFECT, *REFUSED}
 
 _NEEDED = {"model": "E10054", "framework": "E10007", "output": "E10054", "soc_version": "E10008"}
 
@@ -38,15 +42,7 @@ def is_atc_spelling(arguments: Sequence[str]) -> bool:
     if not arguments or not arguments[0].startswith("-"):
         return False
     flags = {_name(word.split("=", 1)[0]) for word in arguments if word.startswith("-")}
-    return not flags.isdisjoint(FLAGS.keys() | FOREIGN_FLAGS.keys())
-
-
-def foreign_flag(flag: str) -> UsageError | None:
-    """The error for a flag of ATC that openatc does not have; None for any other word."""
-    remedy = FOREIGN_FLAGS.get(_name(flag))
-    if remedy is None:
-        return None
-    return UsageError(f"{flag} is a flag of ATC that openatc does not have", where={"flag": flag}, remedy=remedy)
+    return not flags.isdisjoint(_KNOWN)
 
 
 def _name(flag: str) -> str:
@@ -82,7 +78,7 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
     with problems.gathered():
         one_of("input_format", found.get("input_format", "ND"), ("NCHW", "ND"))
     with problems.gathered():
-        one_of("log", found.get("log", "null"), ("debug", "info", "warning", "error", "null"))
+        one_of("log", found.get("log", "null"), ("debug", "info", "warning", "error", "null"), "E10010")
     with problems.gathered():
         if found.get("output", "").endswith(("/", os.sep)):
             raise UsageError(
@@ -90,7 +86,7 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
             )
     options = Options()
     with problems.gathered():
-        options = Options.of({name: value for name, value in found.items() if name in OPTION_FLAGS})
+        options = Options.of({name: value for name, value in found.items() if name not in DRIVER_FLAGS})
     problems.raise_all()
     return found, options
 
@@ -107,11 +103,9 @@ def _take(rest: list[str], found: dict[str, str]) -> None:
         return
     if not separator and rest and not rest[0].startswith("--"):
         separator, value = "=", rest.pop(0)
-    if foreign := foreign_flag(flag):
-        raise foreign
-    if name not in FLAGS:
+    if name not in _KNOWN:
         raise UsageError(f"unknown flag {flag}", where={"flag": flag},
-                         remedy=f"{did_you_mean(name, FLAGS)}known flags: {', '.join(FLAGS)}")  # fmt: skip
+                         remedy=f"{did_you_mean(name, _KNOWN)}known flags: {', '.join(FLAGS)}")  # fmt: skip
     if not separator:
-        raise UsageError(f"{flag} needs a value", where={"flag": flag}, remedy=FLAGS[name])
+        raise UsageError(f"{flag} needs a value", where={"flag": flag}, remedy=FLAGS.get(name, "see docs/flags.md"))
     found[name] = value

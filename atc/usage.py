@@ -14,6 +14,11 @@ class UsageError(OpenAtcError):
 
     default_code = "E10001"
 
+    @property
+    def exit_code(self) -> int:
+        """That of a wrong command line, whatever the code."""
+        return 2
+
 
 class SeveralErrors(UsageError):
     """Everything that is wrong with one command line; code and exit code are those of the first error."""

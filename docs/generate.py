@@ -2,6 +2,7 @@
 
     operators.md    every declared operator, from its declaration, the families' traits and ONNX's own history
     flags.md        every command and flag, from the command line's functions and the table of ATC's flags
+    chips.md        every chip, from the table of targets
     errors.md       every error code, from `tensor_types.error_codes` and the places in the code that raise it
 
 `tests/docs` compares the files with what this gives.
@@ -98,7 +99,7 @@ def _native(name: str) -> tuple[str, str]:
 def flags() -> str:
     """docs/flags.md."""
     from atc.cli import app
-    from atc.foreign_flags import FOREIGN_FLAGS
+    from atc.flag_fates import REFUSED, WITHOUT_EFFECT
     from atc.spelling import FLAGS
 
     parts = [
@@ -119,8 +120,12 @@ output, also for errors. [Errors](errors.md) lists exit codes, [environment](env
         "converts. `--k=v` and\n`--k v` are the same; `--json` goes as well.\n\n"
     )
     parts.append(table(["flag", "value"], [[f"`--{flag}`", meaning] for flag, meaning in FLAGS.items()]))
-    parts.append("\nFlags of ATC that openatc does not have:\n\n")
-    parts.append(table(["flag", "instead"], [[f"`--{flag}`", remedy] for flag, remedy in FOREIGN_FLAGS.items()]))
+    parts.append("\nAccepted without effect; `atc convert` takes them as well, and a line says so:\n\n")
+    rows = [[f"`--{flag}`", ", ".join(known.values), known.why] for flag, known in sorted(WITHOUT_EFFECT.items())]
+    parts.append(table(["flag", "values", "why it changes nothing"], rows))
+    parts.append("\nRefused, except with the values shown:\n\n")
+    rows = [[f"`--{flag}`", ", ".join(r.passes), r.code, r.remedy] for flag, r in sorted(REFUSED.items())]
+    parts.append(table(["flag", "accepted values", "code", "what helps"], rows))
     return "".join(parts)
 
 
@@ -144,6 +149,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[tuple[Any, ...]], li
         default = "" if required or shown in (None, "", False) else str(shown)
         base = next((t for t in (*get_args(kind), kind) if t is not type(None)), kind)
         several = "(may be repeated)" if "list" in str(kind) else ""
+        if getattr(info, "hidden", False):
+            continue
         if type(info).__name__ == "ArgumentInfo":
             arguments.append((name.upper(), _value(base), default, required, info.help or ""))
         else:
@@ -159,6 +166,42 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[tuple[Any, ...]], li
 def _value(kind: Any) -> str:
     names = {bool: "", int: "number", str: "text", Path: "path"}
     return names[next(t for t in (*get_args(kind), kind) if t in names)]
+
+
+# --- chips
+
+
+def chips() -> str:
+    """docs/chips.md."""
+    from codegen.targets import chip_names, nano_chips, stand_ins, target
+    from tensor_types.dtypes import F16
+
+    def row(name: str) -> list[str]:
+        chip = target(name)
+        memory = f"{chip.memory_bytes / 2**30:.0f} GiB" if chip.memory_bytes else "-"
+        tera = 2 * chip.cube.rate(F16) * chip.cube_cores * chip.clock_mhz / 1e6
+        cube, vector = (" ".join(sorted(e.rates)) for e in (chip.cube, chip.vector))
+        cores = f"{chip.cube_cores} / {chip.vector_cores}"
+        sizes = " / ".join(str(chip.memories[scope].bytes >> 10) for scope in ("UB", "L1", "L0C"))
+        return [name, cores, str(chip.clock_mhz), sizes, str(chip.l2_bytes >> 20), memory, f"{tera:.1f}", cube, vector]
+
+    columns = ["chip", "cores", "MHz", "UB / L1 / L0C, KiB", "L2, MiB", "memory", "TFLOPS, f16", "cube", "vector"]
+    columns += ["derived"]
+    rows = [[*row(name), " ".join(sorted(target(name).derived))] for name in chip_names()]
+    parts = [
+        "# Chips\n\n" + _NOTE,
+        """
+Names that `--soc_version` takes, in any case and without "Ascend" as well. Figures are those of CANN's platform
+configuration; "cores" are those with a cube and those with a vector engine; the dense f16 peak is derived from cores
+and clock, and so is what the last column names.
+
+""",
+        table(columns, rows),
+        "\nNames without figures of their own:\n\n",
+        table(["name", "taken as", "why"], [[name, chip, why] for name, (chip, why) in sorted(stand_ins().items())]),
+        f"\nRefused: {', '.join(nano_chips())}, whose models are files of another kind.\n",
+    ]
+    return "".join(parts)
 
 
 # --- errors
@@ -184,7 +227,7 @@ standard output; without, the same in lines on standard error. In Python they ar
 |---|---|
 | 0 | success |
 | 1 | internal error; the traceback is in the log file that the message names |
-| 2 | wrong command line |
+| 2 | wrong command line, whatever the code |
 | 3 | invalid model, package or input |
 | 4 | an operator is not supported |
 | 5 | memory or disk is exhausted |
@@ -232,7 +275,9 @@ def is_code(value: object) -> bool:
     return isinstance(value, str) and len(value) == 6 and value[0] == "E" and value[1:].isdigit()
 
 
-PAGES: dict[str, Callable[[], str]] = {"operators.md": operators, "flags.md": flags, "errors.md": errors}
+PAGES: dict[str, Callable[[], str]] = {
+    "operators.md": operators, "flags.md": flags, "chips.md": chips, "errors.md": errors,
+}  # fmt: skip
 
 
 def main() -> None:

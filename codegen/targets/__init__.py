@@ -4,7 +4,9 @@ Takes a name and gives a frozen `Target`, takes a tile program and gives a roofl
 the tile language and tensor_types. No number that describes a chip stands elsewhere.
 """
 
-from codegen.targets.registry import chip_names, host_class_names, target
+from codegen.targets.registry import chip_names, chip_remark, host_class_names, nano_chips, stand_ins, target
 from codegen.targets.target import Engine, Memory, Target
 
-__all__ = ["Engine", "Memory", "Target", "chip_names", "host_class_names", "target"]
+__all__ = [
+    "Engine", "Memory", "Target", "chip_names", "chip_remark", "host_class_names", "nano_chips", "stand_ins", "target",
+]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.targets.chips import CHIPS
+from codegen.targets.chip_table import NANO, OFTEN_MEANT, STAND_INS
+from codegen.targets.chips import TARGETS as CHIPS
 from codegen.targets.hosts import HOSTS
 from codegen.targets.target import Target
 
@@ -25,3 +26,18 @@ def host_class_names() -> tuple[str, ...]:
 def chip_names() -> tuple[str, ...]:
     """Names of the chips."""
     return tuple(t.name for t in CHIPS)
+
+
+def stand_ins() -> dict[str, tuple[str, str]]:
+    """Names of chips without figures of their own, each with the chip that stands for it and why."""
+    return dict(STAND_INS)
+
+
+def nano_chips() -> tuple[str, ...]:
+    """Names of chips for which ATC makes files of another kind."""
+    return NANO
+
+
+def chip_remark(name: str) -> str:
+    """What must be said of a chip that is often taken for another; empty for most."""
+    return OFTEN_MEANT.get(name, "")

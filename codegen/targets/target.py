@@ -70,6 +70,8 @@ class Target:
     """First-level data cache of a host core."""
     memory_bytes: int = 0
     """Device memory; 0 where it is not a fixed figure."""
+    derived: frozenset[str] = frozenset()
+    """Fields that no public file says, concluded from others."""
 
     def supports(self, dtype: DType) -> bool:
         """True if the vector engine computes in that dtype."""

@@ -8,6 +8,12 @@ import re
 import pytest
 import small_models
 
+from atc.flag_fates import REFUSED, WITHOUT_EFFECT
+from atc.options import Options
+from atc.spelling import FLAGS
+from atc.usage import UsageError
+from codegen.targets import chip_names
+
 
 @pytest.fixture
 def mlp(tmp_path):
@@ -25,24 +31,69 @@ def refused(atc, *given):
     return json.loads(out)["error"]
 
 
-@pytest.mark.parametrize("flag", ["insert_op_conf", "dynamic_batch_size", "dynamic_dims", "dynamic_image_size",
-    "out_nodes", "output_type", "input_fp16_nodes", "weight", "mode", "op_select_implmode", "check_report",
-    "fusion_switch_file", "singleop", "keep-dtype"])  # fmt: skip
-def test_flags_that_only_atc_has(atc, mlp, flag):
-    for given in ([f"--{flag}=1", *words(mlp)], words(mlp, f"-{flag}", "1"), ["convert", mlp, f"--{flag}", "1"]):
-        error = refused(atc, *given)
-        assert "is a flag of ATC that openatc does not have" in error["message"] and error["remedy"]
-        assert flag in error["where"]["flag"]
-    if flag.startswith("dynamic"):
-        assert "open dims stay open" in error["remedy"]
+def first_value(flag):
+    known = WITHOUT_EFFECT.get(flag)
+    return known.values[0] if known and known.values else "1"
 
 
-def test_no_flag_is_both_known_and_foreign():
-    from atc.foreign_flags import FOREIGN_FLAGS
-    from atc.spelling import FLAGS
+@pytest.mark.parametrize("flag", REFUSED)
+def test_refused_flags(flag):
+    with pytest.raises(UsageError) as caught:
+        Options.of({flag: "???"})
+    error = caught.value
+    assert (error.code, error.where) == (REFUSED[flag].code, {"flag": f"--{flag}"})
+    assert error.remedy and "???" in error.message and error.exit_code == 2
+    for value in REFUSED[flag].passes:
+        assert Options.of({flag: value}) == Options()
 
-    assert not FLAGS.keys() & FOREIGN_FLAGS.keys()
-    assert all(re.fullmatch("[a-z0-9_]+", name) and remedy for name, remedy in FOREIGN_FLAGS.items())
+
+@pytest.mark.parametrize("flag", WITHOUT_EFFECT)
+def test_flags_without_effect(flag):
+    accepted = Options.of({flag: first_value(flag)})
+    (note,) = accepted.notes
+    assert note.startswith(f"--{flag} has no effect: ")
+    if WITHOUT_EFFECT[flag].values:
+        with pytest.raises(UsageError) as caught:
+            Options.of({flag: "???"})
+        assert caught.value.code == WITHOUT_EFFECT[flag].code and WITHOUT_EFFECT[flag].values[0] in caught.value.remedy
+
+
+def test_flags_without_effect_in_every_spelling(atc, mlp):
+    one = ["--buffer_optimize=off_optimize", "-jit-compile", "0", "--output_type=FP32"]
+    for given in (words(mlp, *one), [*one, *words(mlp)], ["convert", mlp, "--buffer-optimize=off_optimize", "--jit_compile=0"]):
+        code, out, err = atc(*given, "--json")
+        assert code == 0, out + err
+        notes = json.loads(out)["notes"]
+        assert [n.split()[0] for n in notes] == ["--buffer_optimize", "--jit_compile"]
+    code, out, _ = atc("convert", mlp, "--jit_compile=0")
+    assert code == 0 and "note       --jit_compile has no effect: kernels are compiled at conversion" in out
+    code, out, _ = atc("convert", mlp, "--mode=3", "--jit_compile=7", "--json")
+    assert [e["where"]["flag"] for e in json.loads(out)["error"]["errors"]] == ["--jit_compile", "--mode"]
+
+
+def test_every_flag_of_atc_has_one_fate():
+    kinds = [set(FLAGS), set(WITHOUT_EFFECT), set(REFUSED)]
+    assert len(set().union(*kinds)) == sum(map(len, kinds))
+    assert ATC_FLAGS <= set().union(*kinds)
+
+
+ATC_FLAGS = set(
+    """mode om json framework model weight raw_ge_options raw_ge_options_ignore_unsupported build_config target cal_conf
+    device_id auto_tune_mode input_format input_shape input_shape_range input_hint_shape dynamic_batch_size
+    dynamic_image_size dynamic_dims singleop insert_op_conf input_fp16_nodes is_input_adjust_hw_layout
+    enable_small_channel output output_type out_nodes is_output_adjust_hw_layout check_report external_weight
+    host_env_os host_env_cpu op_name_map save_original_model soc_version virtual_type core_type aicore_num
+    precision_mode precision_mode_v2 modify_mixlist keep_dtype customize_dtypes op_precision_mode op_select_implmode
+    optypelist_for_implmode allow_hf32 deterministic deterministic_level is_weight_clip fusion_switch_file
+    optimization_switch oo_level oo_constant_folding oo_dead_code_elimination enable_scope_fusion_passes
+    disable_reuse_memory buffer_optimize enable_single_stream multi_stream_parallel_mode topo_sorting_mode
+    ac_parallel_enable tiling_schedule_optimize h2d_overlapped_with_compute static_model_ops_lower_limit quant_dumpable
+    sparsity enable_compress_weight compress_weight_conf enable_attr_compression compression_optimize_conf mdl_bank_path
+    op_bank_path jit_compile shape_generalized_build_mode cluster_config hccl_sub_comm_config op_compiler_cache_mode
+    op_compiler_cache_dir op_debug_level op_debug_config debug_dir log dump_mode status_check display_model_info
+    atomic_clean_policy export_compile_stat""".split()
+)
+"""The flags that ATC's pages list."""
 
 
 def test_the_spelling_is_recognised_wherever_the_flag_stands(atc, mlp):
@@ -78,17 +129,34 @@ def test_chips_in_any_case(atc, mlp, name):
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("Ascend910B", ["Ascend910B2"]),
-        ("ascend310p", ["Ascend310P3"]),
-        ("Ascend910B9", ["Ascend910B2", "Ascend310P3"]),
-        ("x86-64-v3", ["Ascend910B2", "Ascend310P3"]),
-        ("", ["Ascend910B2", "Ascend310P3"]),
+        ("ascend310p", ["Ascend310P1", "Ascend310P3", "Ascend310P5", "Ascend310P7"]),
+        ("Ascend910_936", ["Ascend910_9362", "Ascend910_9363"]),
+        ("Ascend910B9", None),
+        ("x86-64-v3", None),
+        ("", None),
     ],
 )
 def test_other_names_list_the_chips_and_only_chips(atc, mlp, name, known):
     error = refused(atc, "convert", mlp, f"--soc_version={name}")
     assert error["where"]["flag"] == "--soc_version"
-    assert re.findall(r"Ascend\w+|x86\S+", error["remedy"]) == known
+    listed = re.findall(r"Ascend[\w-]+|x86\S+", error["remedy"].partition("use one of")[2])
+    assert listed == (known or list(chip_names()))
+    assert ("did you mean Ascend910B" in error["remedy"]) == (name == "Ascend910B9")
+
+
+def test_names_that_stand_for_others_say_so():
+    for given, chip, said in [
+        ("Ascend310", "Ascend310", "Ascend310 is the chip of two cores"),
+        ("910b", "Ascend910B", "Ascend910B is the older chip"),
+        ("ascend710", "Ascend310P3", "Ascend710 is taken as Ascend310P3: the name of the 310P family"),
+        ("Ascend950DT_95a1", "Ascend950DT_9591", "Ascend950DT_95A1 is taken as Ascend950DT_9591"),
+    ]:  # fmt: skip
+        options = Options.of({"soc_version": given})
+        assert options.soc_version == (chip,) and options.notes[0].startswith(said)
+    assert not Options.of({"soc_version": "Ascend310P3"}).notes
+    with pytest.raises(UsageError) as caught:
+        Options.of({"soc_version": "Ascend035A"})
+    assert caught.value.code == "E10055"
 
 
 @pytest.mark.parametrize("value", ["abc", "0", "-1", "1.5"])

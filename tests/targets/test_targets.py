@@ -30,10 +30,17 @@ def test_unknown_names_list_the_known_ones() -> None:
         target("Ascend910Z")
 
 
-@pytest.mark.parametrize(("name", "tera"), [("Ascend910B2", 353.9), ("Ascend310P3", 69.5)])
+@pytest.mark.parametrize(
+    ("name", "tera"),
+    [
+        ("Ascend910B2", 353.9), ("Ascend310P3", 69.5), ("Ascend310", 11.1), ("Ascend310B1", 10.0), ("Ascend310B4", 4.1),
+        ("Ascend310P1", 86.8), ("Ascend910A", 262), ("Ascend910ProB", 283), ("Ascend910B1", 363.7),
+        ("Ascend910B4-1", 245.8), ("Ascend910_9372", 294.9), ("Ascend950PR_9599", 530.8), ("Ascend350_354f", 189),
+    ],
+)  # fmt: skip
 def test_dense_f16_peak_is_the_derived_one(name: str, tera: float) -> None:
     t = target(name)
-    assert 2 * t.cube.rate(F16) * t.cube_cores * t.clock_mhz * 1e6 / 1e12 == pytest.approx(tera, rel=1e-3)
+    assert 2 * t.cube.rate(F16) * t.cube_cores * t.clock_mhz * 1e6 / 1e12 == pytest.approx(tera, rel=5e-3)
 
 
 def test_chips_differ_where_they_should() -> None:
