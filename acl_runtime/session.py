@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import statistics
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from acl_runtime.executor import Executor
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
 from acl_runtime.plan_format import PlanValue
+from acl_runtime.profile import Profile, TaskTime
 from acl_runtime.run_state import RunState
 from tensor_types.dims import evaluate, names
 from tensor_types.dtypes import HANDLE
@@ -28,31 +31,6 @@ class TensorInfo:
     name: str
     shape: tuple[int | str, ...] | None
     dtype: np.dtype
-
-
-@dataclass(frozen=True)
-class TaskTime:
-    """Mean seconds of one task. `device` is 'AI Core' for native code and 'AI CPU' for host code."""
-
-    node: str
-    family: str
-    device: str
-    seconds: float
-    grid: int
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Times of the tasks of one input, in program order, and of the whole call."""
-
-    tasks: tuple[TaskTime, ...]
-    seconds: float
-
-    @property
-    def ai_cpu_share(self) -> float:
-        """Part of the summed task time that host code took, 0 to 1."""
-        total = sum(t.seconds for t in self.tasks)
-        return sum(t.seconds for t in self.tasks if t.device == "AI CPU") / total if total else 0.0
 
 
 class InferSession:
@@ -128,26 +106,36 @@ class InferSession:
         return results
 
     def profile(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], runs: int = 10) -> Profile:
-        """Mean times of each task over `runs` runs, after one to warm up."""
+        """Times of each task in the fastest of `runs` runs, after one to warm up.
+
+        Runs that measure and runs that do not take turns, so that the cost of measuring is known.
+        """
         arrays = self._input_arrays(inputs)
-        tasks = [t for segment in self._model.segments for t in segment.plan.tasks]
-        total = np.zeros(len(tasks), np.int64)
-        grids: list[int] = []
-        span = 0
-        for number in range(runs + 1):
-            _, states = self._runs.execute(arrays, self._buffers(None, arrays), timed=True)
-            if number:
-                times = np.concatenate([s.run.times for s in states])
-                total += times[:, 1] - times[:, 0]
-                ran = times[times[:, 1] > 0]
-                span += int(ran[:, 1].max() - ran[:, 0].min()) if len(ran) else 0
-            grids = [int(g) for s in states for g in s.run.records["grid"]]
+        plain, timed, spans, traces = [], [], [], []
+        times = []
+        for number in range(2 * runs + 2):
+            measures = bool(number % 2)
+            started = time.perf_counter()
+            _, states = self._runs.execute(arrays, self._buffers(None, arrays), timed=measures)
+            took = time.perf_counter() - started
+            if number > 1 and measures:
+                timed.append(took)
+                times.append(np.concatenate([s.run.times for s in states]))
+                ran = times[-1][times[-1][:, 1] > 0]
+                spans.append(int(ran[:, 1].max() - ran[:, 0].min()) if len(ran) else 0)
+                traces.append(_calls(states))
+            elif number > 1:
+                plain.append(took)
+            tasks = _task_rows(states)
             self._done(states)
+        best = int(np.argmin(spans))
+        lengths = np.array([t[:, 1] - t[:, 0] for t in times]) / 1e9
         rows = tuple(
-            TaskTime(t.node, t.family, "AI CPU" if t.program is None else "AI Core", int(ns) / runs / 1e9, grid)
-            for t, ns, grid in zip(tasks, total, grids, strict=True)
+            replace(task, seconds=float(seconds), median=float(median))
+            for task, seconds, median in zip(tasks, lengths[best], np.median(lengths, 0), strict=True)
         )
-        return Profile(rows, span / runs / 1e9)
+        middle = [statistics.median(figures) for figures in (plain, timed)]
+        return Profile(rows, spans[best] / 1e9, traces[best], *middle)
 
     def tensor_names(self) -> list[str]:
         """Names of the tensors that `read` can give."""
@@ -264,3 +252,40 @@ def _spec(value: PlanValue) -> TensorSpec:
 def _info(spec: TensorSpec) -> TensorInfo:
     shape = None if spec.shape is None else tuple(d if isinstance(d, int) else str(d) for d in spec.shape)
     return TensorInfo(spec.name, shape, spec.dtype.numpy)
+
+
+def _task_rows(states: Sequence[RunState]) -> list[TaskTime]:
+    """The tasks of an execution, without times."""
+    rows = []
+    for number, state in enumerate(states):
+        binding = state.binding
+        assert binding is not None
+        for task, grid in zip(state.plan.tasks, state.run.records["grid"], strict=True):
+            if task.program is None:
+                rows.append(TaskTime(task.node, task.op, "AI CPU", 0.0, int(grid), number))
+                continue
+            facts = state.binder.segment.kernel(task).facts
+            dims = {
+                name: evaluate(v, binding.dims) for (name, _, _), v in zip(facts.dims, task.dims, strict=True)
+                if names(v) <= binding.dims.keys()
+            }  # fmt: skip
+            nbytes = sum(evaluate(b, dims) for _, b in facts.params if names(b) <= dims.keys())
+            row = TaskTime(task.node, task.family, "AI Core", 0.0, int(grid), number, task.program)
+            rows.append(replace(row, dims=tuple(dims.items()), bytes=nbytes))
+    return rows
+
+
+def _calls(states: Sequence[RunState]) -> np.ndarray:
+    """Kernel calls and tasks of the AI CPU of an execution, by begin; tasks are counted through the segments."""
+    found, first = [], 0
+    for state in states:
+        calls = state.run.events.copy()
+        calls["task"] += first
+        host = [n for n, t in enumerate(state.plan.tasks) if t.program is None and state.run.times[n, 1]]
+        of_host = np.zeros(len(host), calls.dtype)
+        of_host["task"] = np.array(host, np.int64) + first
+        of_host["begin"], of_host["end"] = state.run.times[host, 0], state.run.times[host, 1]
+        found += [calls, of_host]
+        first += len(state.plan.tasks)
+    calls = np.concatenate(found)
+    return calls[np.argsort(calls["begin"], kind="stable")]

@@ -61,6 +61,37 @@ define internal i64 @call_kernel(ptr %fn, ptr %task, i64 %begin, i64 %end, ptr %
   ret i64 %status
 }
 
+; The same by worker %id for task %i, noted in the trace of the run if it has one.
+define internal i64 @run_kernel(ptr %run, i64 %id, i64 %i, ptr %task, i64 %begin, i64 %end, ptr %scratch) alwaysinline {
+entry:
+  %fn = get ptr task.fn %task
+  %trace = get ptr run.trace %run
+  %untraced = icmp eq ptr %trace, null
+  br i1 %untraced, label %plain, label %traced
+plain:
+  %plain.status = call i64 @call_kernel(ptr %fn, ptr %task, i64 %begin, i64 %end, ptr %scratch)
+  ret i64 %plain.status
+traced:
+  %started = call i64 @now()
+  %status = call i64 @call_kernel(ptr %fn, ptr %task, i64 %begin, i64 %end, ptr %scratch)
+  %ended = call i64 @now()
+  %count = at trace.count %trace
+  %slot = atomicrmw add ptr %count, i64 1 monotonic
+  %capacity = get i64 trace.capacity %trace
+  %room = icmp slt i64 %slot, %capacity
+  br i1 %room, label %note, label %out
+note:
+  %events = get ptr trace.events %trace
+  %event = getelementptr inbounds [EVENT_SIZE x i8], ptr %events, i64 %slot
+  put i64 %i event.task %event
+  put i64 %id event.worker %event
+  put i64 %started event.begin %event
+  put i64 %ended event.end %event
+  br label %out
+out:
+  ret i64 %status
+}
+
 define internal void @reset_outputs(ptr %run) {
 entry:
   %guards = get ptr run.guards %run
@@ -114,7 +145,7 @@ begin:
   br i1 %host, label %out, label %call
 call:
   %grid = get i64 task.grid %task
-  %status = call i64 @call_kernel(ptr %fn, ptr %task, i64 0, i64 %grid, ptr %scratch)
+  %status = call i64 @run_kernel(ptr %run, i64 0, i64 %i, ptr %task, i64 0, i64 %grid, ptr %scratch)
   call void @stamp(ptr %run, i64 %i, i64 1)
   %bad = icmp ne i64 %status, 0
   br i1 %bad, label %failed, label %next

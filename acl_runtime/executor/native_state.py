@@ -39,6 +39,7 @@ RUN = _struct(
         ("guards", "<u8"),  # u8[guards_nbytes]
         ("guards_nbytes", "<i8"),
         ("times", "<u8"),  # i64[n_tasks][2] begin and end in ns, or null
+        ("trace", "<u8"),  # TRACE, or null
         ("scratch", "<u8"),  # one block per worker
         ("scratch_stride", "<i8"),
         ("failed_task", "<i8"),
@@ -64,6 +65,10 @@ RUN = _struct(
 # Progress of a task that several workers share, in grid indices.
 CHUNKS = np.dtype({"names": ["next", "remaining"], "formats": ["<i8", "<i8"], "offsets": [0, 64], "itemsize": LINE})
 
+# What a run notes of every call of a kernel, EVENT[capacity]; `count` goes on where there is no room.
+TRACE = _struct([("count", "<i8")], [("capacity", "<i8"), ("events", "<u8")])
+EVENT = np.dtype([("task", "<i8"), ("worker", "<i8"), ("begin", "<i8"), ("end", "<i8")])
+
 # A pool of workers; the thread that starts a run is worker 0 of it.
 POOL = _struct(
     [("run", "<u8"), ("threads", "<i8"), ("spin_ns", "<i8")],
@@ -77,7 +82,7 @@ GATE_OPEN = 1 << 32
 # One per worker, after the POOL struct.
 WORKER = _struct([("posted", "<i4"), ("error_task", "<i8"), ("error_begin", "<i8"), ("error_status", "<i8")])
 
-STRUCTS = {"task": TASK, "run": RUN, "chunks": CHUNKS, "pool": POOL, "worker": WORKER}
+STRUCTS = {"task": TASK, "run": RUN, "chunks": CHUNKS, "trace": TRACE, "event": EVENT, "pool": POOL, "worker": WORKER}
 
 
 def address(array: np.ndarray) -> int:

@@ -66,6 +66,7 @@ _CONSTANTS = {
     "WORKER_SIZE": WORKER.itemsize,
     "TASK_SIZE": STRUCTS["task"].itemsize,
     "CHUNKS_SIZE": STRUCTS["chunks"].itemsize,
+    "EVENT_SIZE": STRUCTS["event"].itemsize,
 }
 MAX_TASKS = _CONSTANTS["TASK_MASK"]
 

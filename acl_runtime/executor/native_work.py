@@ -184,7 +184,7 @@ single:
   br i1 %on, label %whole, label %complete
 whole:
   call void @stamp(ptr %run, i64 %i, i64 0)
-  %status = call i64 @call_kernel(ptr %fn, ptr %record, i64 0, i64 %grid, ptr %scratch)
+  %status = call i64 @run_kernel(ptr %run, i64 %id, i64 %i, ptr %record, i64 0, i64 %grid, ptr %scratch)
   call void @stamp(ptr %run, i64 %i, i64 1)
   %ok = icmp eq i64 %status, 0
   br i1 %ok, label %complete, label %error
@@ -209,7 +209,7 @@ part_stamp:
 part_run:
   %end.raw = add i64 %begin, %grain
   %end = call i64 @llvm.smin.i64(i64 %end.raw, i64 %grid)
-  %part.status = call i64 @call_kernel(ptr %fn, ptr %record, i64 %begin, i64 %end, ptr %scratch)
+  %part.status = call i64 @run_kernel(ptr %run, i64 %id, i64 %i, ptr %record, i64 %begin, i64 %end, ptr %scratch)
   %part.ok = icmp eq i64 %part.status, 0
   br i1 %part.ok, label %part_done, label %error
 part_done:

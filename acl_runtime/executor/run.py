@@ -9,7 +9,7 @@ import numpy as np
 
 from acl_runtime.executor.graph import Graph
 from acl_runtime.executor.native import native
-from acl_runtime.executor.native_state import CHUNKS, LINE, RUN, address, aligned_zeros
+from acl_runtime.executor.native_state import CHUNKS, EVENT, LINE, RUN, TRACE, address, aligned_zeros
 from acl_runtime.executor.native_text import FINISHED
 from acl_runtime.executor.pool import WorkerPool, worker_pool
 from acl_runtime.executor.task_record import TASK
@@ -50,7 +50,7 @@ class Run:
         `grid` and `grain` (new tensors, new dims); edges and guards must stay as they are.
     guards: u8 array of guard bytes, set to 255 at the start of an execution; tasks write them through their pointers.
     times: i64 [n_tasks, 2], begin and end of each task in ns of CLOCK_MONOTONIC (begin of the first chunk, end of the
-        last); zeros for a task that did not run. Valid after an execution with `timed=True`.
+        last); zeros for a task that did not run. Valid after an execution with `timed=True`, as `events` are.
     native_calls: number of calls into native code so far.
     """
 
@@ -90,7 +90,9 @@ class Run:
         self._state["n_roots"] = len(graph.roots)
         self._state["guards_nbytes"] = graph.guards_nbytes
         self._state["scratch_stride"] = scratch_stride
-        self._times_field = self._state["times"]
+        self._times_field, self._trace_field = self._state["times"], self._state["trace"]
+        self._trace = np.zeros(0, np.uint8)
+        self._events = np.zeros(0, EVENT)
         self._address = address(parts["state"])
         self._pool = pool
         self._native = native()
@@ -107,6 +109,7 @@ class Run:
             raise RuntimeError("the run is executing; prepare one run for each concurrent execution")
         try:
             self._times_field[0] = address(self.times) if timed else 0
+            self._trace_field[0] = self._new_trace() if timed else 0
             if self._pool is None or self._pool.owner == threading.get_ident():
                 self._execute_serial(host_task)
             else:
@@ -114,6 +117,25 @@ class Run:
                     self._execute_parallel(self._pool.address, host_task)
         finally:
             self._busy.release()
+
+    @property
+    def events(self) -> np.ndarray:
+        """The kernel calls of the last timed execution, dtype EVENT: task, worker, begin and end in ns of
+        CLOCK_MONOTONIC. A task that several workers share has several."""
+        count = int(self._trace[: TRACE.itemsize].view(TRACE)["count"][0]) if len(self._trace) else 0
+        return self._events[:count]
+
+    def _new_trace(self) -> int:
+        """The address of an empty trace with room for every chunk of the grids."""
+        grids, grains = self.records["grid"], self.records["grain"]
+        capacity = int(np.maximum(-(-grids // np.maximum(grains, 1)), 1).sum())
+        if len(self._events) < capacity:
+            self._trace = aligned_zeros(TRACE.itemsize)
+            self._events = np.zeros(capacity, EVENT)
+            state = self._trace.view(TRACE)
+            state["capacity"], state["events"] = capacity, address(self._events)
+        self._trace.view(TRACE)["count"] = 0
+        return address(self._trace)
 
     def _execute_serial(self, host_task: Callable[[int], None] | None) -> None:
         self.native_calls += 1

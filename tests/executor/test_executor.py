@@ -361,6 +361,31 @@ def test_times_lie_in_the_order_of_the_edges(threads: int) -> None:
 
 
 @each_thread_count
+def test_every_call_of_a_kernel_is_noted(threads: int) -> None:
+    """Calls of a task cover its grid once, lie between its begin and end, and do not overlap on a worker."""
+    builder = GraphBuilder()
+    x = np.zeros(64, np.int64)
+    for index in range(20):
+        builder.task(None if index == 10 else "increment", [x], after=[index - 1] if index else [], grid=64, grain=8)
+    run = Executor(threads).prepare(builder.build())
+    for _ in range(2):
+        run.execute(lambda task: None, timed=True)
+        events = run.events
+        assert set(events["task"]) == set(range(20)) - {10}
+        assert ((0 <= events["worker"]) & (events["worker"] < threads)).all()
+        assert (run.times[events["task"], 0] <= events["begin"]).all() or threads > 1
+        assert (events["end"] <= run.times[events["task"], 1]).all()
+        for worker in range(threads):
+            own = np.sort(events[events["worker"] == worker], order="begin")
+            assert (own["begin"] <= own["end"]).all() and (own["end"][:-1] <= own["begin"][1:]).all()
+        assert len(events) == 19 if threads == 1 else 19 <= len(events) <= 19 * 8
+    kept = len(run.events)
+    run.execute(lambda task: None)
+    assert len(run.events) == kept
+    assert (x == 19 * 3).all()
+
+
+@each_thread_count
 def test_records_of_a_run_can_be_rebound(threads: int) -> None:
     builder = GraphBuilder()
     a, b = np.zeros(8, np.int64), np.zeros(8, np.int64)
