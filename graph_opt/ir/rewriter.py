@@ -17,6 +17,8 @@ import numpy as np
 
 from graph_opt.ir.core import RELATIONS, AttrValue, Graph, Guards, Node, Origin, Value
 from graph_opt.ir.infer import infer_node
+from graph_opt.ir.ops.registry import is_fresh
+from tensor_types.dims import names
 from tensor_types.dtypes import DType, from_numpy
 
 
@@ -96,16 +98,19 @@ class Rewriter:
 
     # --- redirecting uses
 
-    def replace(self, old: Value, new: Value, relation: str = "same") -> None:
+    def replace(self, old: Value, new: Value, relation: str = "same", *, retype: bool = False) -> None:
         """Redirects every use of `old` to `new`, graph outputs included, and with them the origins.
 
         `relation` says what `new` holds of `old`. A graph output keeps its public name: `new` takes the name over, or
         an Identity of that name is added when `new` is an input, a constant or itself an output. Uses by the producer
         of `new` stay, so that a value may be replaced by a function of itself.
-        ValueError if a graph output would change its dtype.
+        ValueError, with nothing changed, if `new` has another dtype or another shape; extents that only a run decides
+        may become known. With `retype`, whose caller types the users anew, only a graph output has to keep its type.
         """
         if old is new:
             return
+        if (not retype or self.graph.is_output(old)) and not _is_refined_by(old, new):
+            raise ValueError(f"{old} cannot become {new}")
         if relation not in RELATIONS:
             raise ValueError(f"unknown relation {relation!r}; known: {', '.join(RELATIONS)}")
         for node, index in list(old.uses):
@@ -123,8 +128,6 @@ class Rewriter:
             node.set_input(index, new)
 
     def _replace_output(self, old: Value, new: Value) -> None:
-        if old.dtype != new.dtype:
-            raise ValueError(f"graph output {old.name} is {old.dtype} and cannot become {new.dtype}")
         public = old.name
         self.rename(old, self.graph.fresh_name(f"{public}.old"))
         if new.producer is None or self.graph.is_output(new):
@@ -359,6 +362,17 @@ class Rewriter:
         value = self.graph.add_value(inner.name, inner.dtype, inner.shape, data=inner.data, format=inner.format)
         value.content = inner.content
         return value
+
+
+def _is_refined_by(old: Value, new: Value) -> bool:
+    """Whether `new` has the type of `old`, or tells more of the extents that only a run decides."""
+    if old.dtype != new.dtype:
+        return False
+    if old.shape is None or new.shape is None or old.shape == new.shape:
+        return True
+    return len(old.shape) == len(new.shape) and all(
+        a == b or any(map(is_fresh, names(a) | names(b))) for a, b in zip(old.shape, new.shape, strict=True)
+    )
 
 
 def _clone(value: Value, graph: Graph) -> Value:

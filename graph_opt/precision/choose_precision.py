@@ -86,7 +86,7 @@ class _Retyping:
         public = {*self.graph.outputs, *(v for n in self.graph.nodes for v in captured_values(n))}
         for value, narrow in self.narrow_of.items():
             if value.is_constant and not value.uses and value not in public:
-                self.rewriter.replace(value, narrow, "cast")
+                self.rewriter.replace(value, narrow, "cast", retype=True)
         self.rewriter.erase_dead()
 
     def _narrow(self, value: Value, before: Node) -> Value:
@@ -130,7 +130,7 @@ class _Retyping:
         if self.graph.is_output(value):
             self.narrow_of[value] = narrow
             return
-        self.rewriter.replace(value, narrow, "cast")
+        self.rewriter.replace(value, narrow, "cast", retype=True)
         name = value.name
         self.rewriter.rename(value, self.graph.fresh_name(f"{name}/{F32}"))
         self.rewriter.rename(narrow, name)

@@ -95,10 +95,36 @@ def test_a_value_can_be_replaced_by_a_function_of_itself() -> None:
     )
 
 
-def test_an_output_keeps_its_dtype() -> None:
-    graph = parse("graph g(%x: f32[n], %i: i64[n]) -> (%y) {\n %y: f32[n] = Exp(%x)\n}")
-    with pytest.raises(ValueError, match="y is f32 and cannot become i64"):
-        Rewriter(graph).replace(graph.values["y"], graph.values["i"])
+TYPES = """graph g(%x: f32[n], %i: i64[n], %m: f32[m], %k: f32[u0], %o: f32[?], %r: f32[n, 1]) -> (%y) {
+  %a: f32[n] = Exp(%x)
+  %y: f32[n] = Neg(%a)
+}
+"""
+
+
+@pytest.mark.parametrize("new", ["i", "m", "r"])
+@pytest.mark.parametrize("old", ["a", "y"])
+def test_a_value_is_replaced_by_one_of_its_type(old: str, new: str) -> None:
+    graph = parse(TYPES)
+    with pytest.raises(ValueError, match=rf"%{old}: f32\[n\] cannot become %{new}: "):
+        Rewriter(graph).replace(graph.values[old], graph.values[new])
+    check(graph, TYPES)
+
+
+@pytest.mark.parametrize("new", ["x", "k", "o"])
+def test_a_type_may_be_known_better_before_or_after(new: str) -> None:
+    graph = parse(TYPES)
+    Rewriter(graph).replace(graph.values["a"], graph.values[new])
+    assert node(graph, "y").inputs == [graph.values[new]]
+
+
+def test_a_change_of_type_is_asked_for() -> None:
+    graph = parse(TYPES)
+    rewriter = Rewriter(graph)
+    rewriter.replace(graph.values["a"], graph.values["i"], "cast", retype=True)
+    assert node(graph, "y").inputs == [graph.values["i"]]
+    with pytest.raises(ValueError, match=r"%y: f32\[n\] cannot become %i: i64\[n\]"):
+        rewriter.replace(graph.values["y"], graph.values["i"], retype=True)
 
 
 GUARDED = """graph g(%x: f32[n], %p: bool[], %q: bool[]) -> (%y) {
