@@ -6,7 +6,7 @@ Knows the graph IR, the tile language and targets; never a pass, a file, a runti
 
 from codegen.kernels.custom import families
 from codegen.kernels.operands import NotLowerable
-from codegen.kernels.registry import lower_node
+from codegen.kernels.registry import lower_node, tiling_of
 from codegen.kernels.traits import TRAITS
 
-__all__ = ["TRAITS", "NotLowerable", "families", "lower_node"]
+__all__ = ["TRAITS", "NotLowerable", "families", "lower_node", "tiling_of"]

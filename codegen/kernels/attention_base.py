@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from codegen.kernels.attention_problem import Problem
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
@@ -19,7 +21,15 @@ _TINY = 1e-30
 LOWEST = -3.4028234663852886e38
 """Maxima start here, not at -inf: exp(-inf - maximum) is then 0 and never NaN."""
 LOG2_E = 1.4426950408889634
-CHIP_KEYS, CHIP_QUERIES = 64, 64
+
+
+@dataclass(frozen=True)
+class AttentionTiling(Tiling, kind="attention"):
+    """Blocks of `queries` and `keys`; a grid index has `chunk` queries, for which a host packs a block of keys once."""
+
+    queries: int
+    keys: int
+    chunk: int
 
 
 def even_blocks(extent: Dim, most: int, step: int = 1) -> int:
@@ -39,15 +49,15 @@ def per_row(tile: Buffer, shape: tuple[Dim, ...]) -> View:
 class AttentionKernel:
     """What both kernels share: operands, the grid over batch and heads, and the mask."""
 
-    def __init__(self, task: KernelTask, target: Target, p: Problem) -> None:
-        self.task, self.target, self.p = task, target, p
+    def __init__(self, task: KernelTask, target: Target, p: Problem, tiling: AttentionTiling) -> None:
+        self.task, self.target, self.p, self.tiling = task, target, p, tiling
         self.paths = MemoryPaths(task, target, products=2)
         self.q, self.k, self.v = (h.buffer(task) for h in (p.q, p.k, p.v))
         self.mask = None if p.mask is None else task.operand(p.mask)
         self.out = p.out.buffer(task, "out")
         self.s, self.t = task.extent(p.q.length), task.extent(p.k.length)
         self.past = task.extent(p.past)
-        self.rows = 0
+        self.rows = tiling.queries
         """Query rows of a block."""
         self.batch = self.paths.grid(task.extent(p.q.batch))
         group = p.q.heads // p.k.heads
@@ -90,7 +100,7 @@ class AttentionKernel:
     def _mask_block(self, index: list[Dim], scores: View) -> View:
         assert self.p.mask is not None and self.mask is not None
         view = self.mask.view(*index, shape=scores.shape)
-        return self.paths.vector_input(view, (CHIP_QUERIES, CHIP_KEYS), self.p.mask.dtype)
+        return self.paths.vector_input(view, (self.tiling.queries, self.tiling.keys), self.p.mask.dtype)
 
     def guard(self, sums: View) -> None:
         """A row that sees no key gives 0: its sum of exponentials is 0, any other's is at least 1."""

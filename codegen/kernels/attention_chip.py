@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from codegen.kernels.attention_base import CHIP_KEYS, CHIP_QUERIES, LOG2_E, LOWEST, AttentionKernel, per_row
+from collections.abc import Iterator
+
+from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, AttentionTiling, per_row
+from codegen.kernels.attention_problem import Problem
 from codegen.kernels.operands import block_extent
+from codegen.targets.target import Target
 from codegen.tile.ir import axis
 from tensor_types.dims import Dim, ceildiv, dmin
 from tensor_types.dtypes import F32
@@ -12,10 +16,16 @@ from tensor_types.dtypes import F32
 class ChipKernel(AttentionKernel):
     """One block of query rows per grid index; scores and weights pass between the engines by `MemoryPaths`."""
 
+    @staticmethod
+    def tilings(target: Target, p: Problem) -> Iterator[AttentionTiling]:
+        """Vector work bounds attention, so that larger blocks gain nothing."""
+        for queries, keys in ((64, 64), (64, 32), (32, 32), (16, 32), (16, 16)):
+            yield AttentionTiling(queries, keys, queries)
+
     def emit(self) -> None:
         p, task, paths = self.p, self.task, self.paths
         dtype, d, dv = p.q.value.dtype, p.q.width, p.v.width
-        self.rows, keys = CHIP_QUERIES, CHIP_KEYS
+        keys = self.tiling.keys
         first = self.rows * paths.grid(ceildiv(self.s, self.rows))
         rows = block_extent(self.rows, 0, self.s) if first == 0 else dmin(self.rows, self.s - first)
         highest, sums, now, factor, part = (paths.tile(F32, (self.rows,)) for _ in range(5))

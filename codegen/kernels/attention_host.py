@@ -3,8 +3,12 @@ scores, softmax and the product with V."""
 
 from __future__ import annotations
 
-from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, even_blocks, per_row
-from codegen.kernels.operands import block_extent
+from collections.abc import Iterator
+
+from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, AttentionTiling, even_blocks, per_row
+from codegen.kernels.attention_problem import Problem
+from codegen.kernels.operands import NotLowerable, block_extent
+from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmax, dmin
@@ -12,26 +16,36 @@ from tensor_types.dtypes import F32
 
 _ONE_BLOCK = 1024
 """Up to this many keys are one block."""
-_KEYS, _QUERIES, _CHUNK = 512, 64, 512
 _FEW_QUERIES = 4
 """Up to this many queries read K as it lies: packing it would cost more than the products."""
 _PARALLEL = 8
 
 
 class HostKernel(AttentionKernel):
-    def emit(self) -> None:
-        p, task, paths = self.p, self.task, self.paths
-        lanes = self.target.vector_bytes // 4
-        self.panel = lanes * (4 if self.target.registers >= 32 else 2)
-        few = self.t if isinstance(self.t, int) and self.t <= _ONE_BLOCK else None
-        one = few is not None
-        self.keys = _KEYS if few is None else -(-few // self.panel) * self.panel
-        chunk = even_blocks(self.s, _CHUNK)
+    """Chunks of queries against panels of K; with one block of keys a plain softmax."""
+
+    @staticmethod
+    def tilings(target: Target, p: Problem) -> Iterator[AttentionTiling]:
+        """Few keys are one block; few heads take fewer queries a chunk, so that the cores find work."""
+        s, t, panel = p.q.length, p.k.length, _panel(target)
+        keys = -(-t // panel) * panel if isinstance(t, int) and t <= _ONE_BLOCK else 512
+        chunk = even_blocks(s, 512)
         heads = p.q.heads * (p.q.batch if isinstance(p.q.batch, int) else 1)
         if heads < _PARALLEL:
-            chunk = max(_QUERIES, min(chunk, even_blocks(self.s, -(-chunk * heads // _PARALLEL))))
-            chunk = min(chunk, self.s) if isinstance(self.s, int) else chunk
-        self.rows = min(even_blocks(self.s, _QUERIES), chunk)
+            chunk = max(64, min(chunk, even_blocks(s, -(-chunk * heads // _PARALLEL))))
+            chunk = min(chunk, s) if isinstance(s, int) else chunk
+        queries = min(even_blocks(s, 64), chunk)
+        yield AttentionTiling(queries, keys, chunk)
+        for parts in (2, 4, 8, 16):
+            rows = max(1, queries // parts)
+            yield AttentionTiling(rows, max(panel, keys // parts // panel * panel), max(rows, chunk // parts))
+
+    def emit(self) -> None:
+        p, task, paths = self.p, self.task, self.paths
+        self.panel, self.keys, chunk = _panel(self.target), self.tiling.keys, self.tiling.chunk
+        if self.keys % self.panel:
+            raise NotLowerable(f"keys={self.keys} is no multiple of {self.panel}, a panel of {self.target.name}")
+        one = isinstance(self.t, int) and self.t <= self.keys
         d, dv = p.q.width, p.v.width
         c = paths.grid(ceildiv(self.s, chunk))
         self.first = chunk * c
@@ -202,3 +216,8 @@ class HostKernel(AttentionKernel):
 
     def _result(self, first: Dim, size: tuple[Dim, ...]) -> View:
         return self.p.out.view(self.out, self.batch, self.head, first + axis(0), axis(1), size)
+
+
+def _panel(target: Target) -> int:
+    """Keys side by side in a panel of the transpose of K."""
+    return target.vector_bytes // 4 * (4 if target.registers >= 32 else 2)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from codegen.kernels.conv_core import (
-    ConvShape,
-    choose_tiling,
-    emit_conv,
-    weight_packing,
-    weight_shape,
+from codegen.kernels.conv_core import ConvShape, conv_tilings, emit_conv, weight_packing, weight_shape
+from codegen.kernels.conv_cube import (
+    cube_tilings,
+    emit_conv_on_cube,
+    emit_transposed_on_cube,
+    transposed_tilings_on_cube,
 )
-from codegen.kernels.conv_cube import chip_panel, emit_conv_on_cube, emit_transposed_on_cube
 from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes, transposed_axes
-from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_panel
-from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, emit_depthwise
+from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_tilings
+from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, WindowTiling, emit_depthwise, window_tilings
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_space import Space, body_of, order, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask, physical
+from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
 from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
@@ -29,12 +30,16 @@ from tensor_types.dims import Dim, product
 from tensor_types.dtypes import BF16, F16, F32, F64, I8
 from tensor_types.formats import channels_last, panels
 
-_CHIP_POSITIONS = 64
-"""Output positions of a block on a chip."""
-_SCOPES = ("UB", "L1", "L0A", "L0B", "L0C")
+
+@dataclass(frozen=True)
+class _Way:
+    """One way of computing a convolution: its tilings by falling preference, and its tasks under one of them."""
+
+    candidates: Iterable[Tiling]
+    emit: Callable[[Any], list[Record]]
 
 
-def lower_conv(node: Node, target: Target) -> list[Record]:
+def lower_conv(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node around a Conv or ConvTranspose; NotLowerable says why there is none."""
     body = body_of(node)
     anchor = body.nodes[0]
@@ -56,15 +61,13 @@ def lower_conv(node: Node, target: Target) -> list[Record]:
         _check_bytes(anchor, x, w, target)
     elif x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
         raise NotLowerable(f"a convolution of {x.dtype} with {w.dtype}")
-    positions = _CHIP_POSITIONS
-    while True:
-        lowering = _Lowering(node, target, x, w, bias, positions)
-        records = lowering.run()
-        if not target.explicit_memory or all(lowering.task.bytes_in(s) <= target.memories[s].bytes for s in _SCOPES):
-            return records
-        positions //= 2
-        if not positions:
-            raise NotLowerable("no block of positions fits the memories of the chip")
+    if any(d == 0 for _, v in outer_outputs(node) for d in shape_of(v)):
+        return []
+
+    def way() -> _Way:
+        return _Lowering(node, target, x, w, bias).way()
+
+    return first_fit(way().candidates, lambda chosen: way().emit(chosen), tiling)
 
 
 def _check_bytes(anchor: Node, x: Value, w: Value, target: Target) -> None:
@@ -80,10 +83,7 @@ def _check_bytes(anchor: Node, x: Value, w: Value, target: Target) -> None:
 
 
 class _Lowering:
-    def __init__(
-        self, node: Node, target: Target, x: Value, w: Value, bias: Value | None, positions: int
-    ) -> None:  # fmt: skip
-        self.positions = positions
+    def __init__(self, node: Node, target: Target, x: Value, w: Value, bias: Value | None) -> None:
         self.node, self.target, self.x, self.w, self.bias = node, target, x, w, bias
         self.anchor = body_of(node).nodes[0]
         self.tail = body_of(node).nodes[1:]
@@ -101,14 +101,13 @@ class _Lowering:
         }  # fmt: skip
 
     def _start(self) -> None:
-        self.task = KernelTask(self.node, "conv")
+        self.task = KernelTask(self.node, "conv", self.target)
         self.paths = MemoryPaths(self.task, self.target)
 
-    def run(self) -> list[Record]:
+    def way(self) -> _Way:
+        """How the node is computed; to be called once."""
         if any(v.shape != self.shape or v.format != self.format for _, v in self.outputs):
             raise NotLowerable("results of different shapes or formats")
-        if any(d == 0 for d in self.shape):
-            return []
         assert self.w.shape is not None and self.x.shape is not None
         groups = int(self.anchor.attrs.get("group", 1) or 1)  # type: ignore[arg-type]
         channels, features = int(self.x.shape[1]), int(self.w.shape[0])  # type: ignore[arg-type]
@@ -133,7 +132,7 @@ class _Lowering:
                 return made
         conv = replace(conv, batch=self.task.extent(self.x.shape[0]), axes=self._program_axes(axes))
         space = self._space(merge=False)
-        return self._emit(conv, space, pixelwise=False)
+        return self._product(conv, space, pixelwise=False)
 
     def _together(self, channels: int) -> int:
         """Channels of a column that lie together in the packed weight of a host."""
@@ -157,7 +156,7 @@ class _Lowering:
             result.append(Axis(size, self.task.relate(a.out, out), a.kernel, a.stride, a.dilation, a.before, a.after))
         return tuple(result)
 
-    def _pixelwise(self, conv: ConvShape) -> list[Record] | None:
+    def _pixelwise(self, conv: ConvShape) -> _Way | None:
         """A matrix product over all pixels, if every operand sees batch and pixels as at most two axes."""
         space = self._space(merge=True)
         if len(space.groups) > 3:
@@ -167,16 +166,16 @@ class _Lowering:
         batch: Dim = extents[0] if len(extents) == 2 else 1
         pixels: Dim = extents[-1] if extents else 1
         flat = replace(conv, batch=batch, axes=(Axis(pixels, pixels, 1, 1, 1, 0, 0),))
-        return self._emit(flat, space, pixelwise=True)
+        return self._product(flat, space, pixelwise=True)
 
-    def _emit(self, conv: ConvShape, space: Space, pixelwise: bool) -> list[Record]:
-        task, w, target = self.task, self.w, self.target
-        if target.explicit_memory:
-            # The cube's operand is made from any order of the input: the weight's channels always lie innermost.
-            form, panel = replace(conv, plain=False), chip_panel(conv.features)
-        else:
-            tiling = choose_tiling(conv, target.vector_bytes, target.registers, target.l2_bytes)
-            form, panel = conv, tiling.panel
+    def _product(self, conv: ConvShape, space: Space, pixelwise: bool) -> _Way:
+        tilings = cube_tilings(conv, self.target) if self.target.explicit_memory else conv_tilings(conv, self.target)
+        return _Way(tilings, lambda chosen: self._emit(chosen, conv, space, pixelwise))
+
+    def _emit(self, tiling: Any, conv: ConvShape, space: Space, pixelwise: bool) -> list[Record]:
+        task, w, target, panel = self.task, self.w, self.target, tiling.panel
+        # A cube's operand is made from any order of the input: the weight's channels always lie innermost.
+        form = replace(conv, plain=False) if target.explicit_memory else conv
         x = task.operand(self.x, shape=conv.input_shape())
         permute, reshape, packing = weight_packing(form, panel, w.rank)
         weight = task.operand(w, shape=weight_shape(form, panel), permute=permute, reshape=reshape, packing=packing)
@@ -185,13 +184,13 @@ class _Lowering:
             self._finish(space, acc, task.tile_shape(acc.base), index, pixelwise, self.bias)
 
         if target.explicit_memory:
-            emit_conv_on_cube(self.paths, conv, self.positions, x, weight, panel, finish)
+            emit_conv_on_cube(self.paths, conv, tiling, x, weight, finish)
         else:
             emit_conv(task, conv, tiling, x, weight, finish)
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
 
-    def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> list[Record]:
-        task, w = self.task, self.w
+    def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> _Way:
+        task = self.task
         assert self.x.shape is not None
         axes = transposed_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
         sizes = [task.extent(a.size, 1) for a in axes]
@@ -205,12 +204,16 @@ class _Lowering:
             task.extent(self.x.shape[0]), tuple(program), groups, channels // groups, features, self.x.dtype,
             self.x.format != last,
         )  # fmt: skip
-        spatial = tuple(a.size for a in program)
+        tilings = transposed_tilings_on_cube if self.target.explicit_memory else transposed_tilings
+        return _Way(tilings(shape, self.target), lambda chosen: self._emit_transposed(chosen, shape, kernel))
+
+    def _emit_transposed(self, tiling: Any, shape: TransposedShape, kernel: Sequence[int]) -> list[Record]:
+        task, w, panel = self.task, self.w, tiling.panel
+        groups, features = shape.groups, shape.features
+        channels = groups * shape.channels
+        spatial = tuple(a.size for a in shape.axes)
         physical_ = (channels, *spatial) if shape.plain else (*spatial, channels)
         x = task.operand(self.x, shape=(shape.batch, *physical_))
-        explicit = self.target.explicit_memory
-        lanes = max(1, self.target.vector_bytes // max(4, self.x.dtype.bytes))
-        panel = chip_panel(features) if explicit else transposed_panel(features, lanes)
         weight = task.operand(
             w, shape=(*kernel, groups, -(-features // panel), channels // groups, panel),
             permute=(*range(2, w.rank), 0, 1), reshape=(*kernel, groups, channels // groups, features),
@@ -221,24 +224,29 @@ class _Lowering:
         def finish(acc: View, index: tuple[Dim, ...]) -> None:
             self._finish(space, acc, task.tile_shape(acc.base), index, False, self.bias)
 
-        if explicit:
-            emit_transposed_on_cube(self.paths, shape, self.positions, x, weight, panel, finish)
+        if self.target.explicit_memory:
+            emit_transposed_on_cube(self.paths, shape, tiling, x, weight, finish)
         else:
-            emit_transposed(task, shape, x, weight, panel, finish)
+            emit_transposed(task, shape, x, weight, tiling, finish)
         return [task.record(work=self._work(product(kernel) * shape.channels))]
 
-    def _depthwise(self, axes: Sequence[Axis], channels: int) -> list[Record]:
+    def _depthwise(self, axes: Sequence[Axis], channels: int) -> _Way:
         task = self.task
         assert self.x.shape is not None and self.w.shape is not None
         batch = task.extent(self.x.shape[0])
         shape = DepthwiseShape(batch, self._program_axes(axes), channels, accumulator_dtype(self.x.dtype))
+        tilings = window_tilings(shape, self.target)
+        return _Way(tilings, lambda chosen: self._emit_depthwise(chosen, shape))
+
+    def _emit_depthwise(self, tiling: WindowTiling, shape: DepthwiseShape) -> list[Record]:
+        task, batch, channels = self.task, shape.batch, shape.channels
         spatial = tuple(a.size for a in shape.axes)
         if self.x.format == channels_last(self.x.rank):
             x = task.operand(self.x, shape=(batch, *spatial, channels))
         else:
             x = ChannelsFirst.of(task.operand(self.x, shape=(batch, channels, *spatial)))
         rank = self.w.rank
-        kernel = tuple(a.kernel for a in axes)
+        kernel = tuple(a.kernel for a in shape.axes)
         weight = task.operand(
             self.w, shape=(*kernel, channels), permute=(*range(2, rank), 1, 0), reshape=(*kernel, channels)
         )
@@ -248,7 +256,7 @@ class _Lowering:
         def finish(acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...]) -> None:
             self._finish(space, acc, sizes, index, False, None)
 
-        emit_depthwise(self.paths, shape, x, weight, bias, finish, self.positions)
+        emit_depthwise(self.paths, shape, x, weight, bias, finish, tiling)
         return [task.record(work=self._work(shape.taps))]
 
     def _work(self, per_output: Dim) -> Dim:

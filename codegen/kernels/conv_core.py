@@ -8,12 +8,14 @@ leave the input, of a padded copy of the input block that stays in L2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from codegen.kernels.conv_geometry import Axis, even_block
 from codegen.kernels.memory_paths import accumulator_dtype
+from codegen.kernels.tiling import Tiling
 from codegen.targets.matmul_tiling import recommend_tiling
+from codegen.targets.target import Target
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmin, product
@@ -64,7 +66,7 @@ class ConvShape:
 
 
 @dataclass(frozen=True)
-class ConvTiling:
+class ConvTiling(Tiling, kind="conv"):
     """`block` output positions per axis, `panel` output channels NR; `split` parts of the panels in the grid."""
 
     block: tuple[int, ...]
@@ -82,8 +84,19 @@ def panel_width(features: int, widest: int, lanes: int) -> int:
     return widest
 
 
-def choose_tiling(shape: ConvShape, vector_bytes: int, registers: int, l2_bytes: int) -> ConvTiling:
-    """Blocks for the host: input blocks that stay in L2, panels as the matmul table recommends."""
+def conv_tilings(shape: ConvShape, target: Target) -> Iterator[ConvTiling]:
+    """Tilings for a host by falling preference: smaller blocks where a padded copy or the sums do not fit."""
+    tiling = _preferred(shape, target.vector_bytes, target.registers, target.l2_bytes)
+    yield tiling
+    while max(tiling.block) > 1:
+        longest = tiling.block.index(max(tiling.block))
+        block = tuple(-(-size // 2) if i == longest else size for i, size in enumerate(tiling.block))
+        tiling = ConvTiling(block, tiling.panel, tiling.split)
+        yield tiling
+
+
+def _preferred(shape: ConvShape, vector_bytes: int, registers: int, l2_bytes: int) -> ConvTiling:
+    """Input blocks that stay in L2, panels as the matmul table recommends."""
     size = 4 if shape.dtype.bytes < 8 else 8
     lanes = max(1, vector_bytes // size)
     taps = product(shape.kernel)

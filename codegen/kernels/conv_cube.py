@@ -6,7 +6,7 @@ many taps at a time as L0A holds; the other taps are loops around the products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product as combinations
@@ -15,13 +15,13 @@ from math import prod
 from codegen.kernels.conv_core import ConvShape, Finish, extent_of
 from codegen.kernels.conv_transpose import TransposedShape, phase_extent, phases
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
+from codegen.kernels.tiling import Tiling, halvings
+from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, Expr, ceildiv
 from tensor_types.dtypes import DType
 
-_PANEL = 64
-"""Output channels side by side."""
 _FRACTAL = 16
 """The cube works on multiples of this along k."""
 
@@ -29,6 +29,14 @@ Read = Callable[[Sequence[Dim], Dim, Sequence[Dim]], View]
 """The input at (index per spatial axis, channel) with these extents; indices may lie outside."""
 Weights = Callable[[Sequence[Dim], Dim, Dim, Sequence[Dim]], View]
 """The weight at (index per kernel axis, channel, column) with these extents."""
+
+
+@dataclass(frozen=True)
+class CubeConvTiling(Tiling, kind="conv_cube"):
+    """`block` output positions per axis, panels of `panel` output channels."""
+
+    block: tuple[int, ...]
+    panel: int
 
 
 @dataclass(frozen=True)
@@ -160,17 +168,26 @@ def _flat(taps: Sequence[int], count: int, first: int) -> Dim:
 
 
 
-def chip_panel(features: int) -> int:
-    """Channels of a panel of the packed weight; rows of 8-bit tiles fill whole blocks of 32 B as well."""
-    return min(_PANEL, -(-features // 32) * 32)
+def cube_tilings(shape: ConvShape, target: Target) -> Iterator[CubeConvTiling]:
+    """Tilings for the cube of a chip by falling preference."""
+    # Rows of 8-bit tiles fill whole blocks of 32 B as well.
+    panel = min(64, -(-shape.features // 32) * 32)
+    for positions in halvings(64):
+        yield CubeConvTiling(_position_block([a.out for a in shape.axes], positions), panel)
+
+
+def transposed_tilings_on_cube(shape: TransposedShape, target: Target) -> Iterator[CubeConvTiling]:
+    """As `cube_tilings`; the positions are those of one phase."""
+    panel = min(64, -(-shape.features // 32) * 32)
+    for positions in halvings(64):
+        yield CubeConvTiling(_position_block([ceildiv(a.out, a.stride) for a in shape.axes], positions), panel)
 
 
 def emit_conv_on_cube(
-    paths: MemoryPaths, shape: ConvShape, positions: int, x: Buffer, w: Buffer, panel: int, finish: Finish
+    paths: MemoryPaths, shape: ConvShape, tiling: CubeConvTiling, x: Buffer, w: Buffer, finish: Finish
 ) -> None:
-    """As `emit_conv`, in blocks of so many positions; w is [groups, panels, kernel.., channels, NR]."""
-    outs = [a.out for a in shape.axes]
-    block = _position_block(outs, positions)
+    """As `emit_conv`; w is [groups, panels, kernel.., channels, NR]."""
+    outs, block, panel = [a.out for a in shape.axes], tiling.block, tiling.panel
     n, g, p = _outer_grid(paths, shape.batch, shape.groups, shape.features, panel)
     starts = [paths.grid(ceildiv(out, size)) * size for out, size in zip(outs, block, strict=True)]
     slides = [Slide(start * a.stride - a.before, a.stride, a.kernel, a.dilation)
@@ -186,12 +203,12 @@ def emit_conv_on_cube(
 
 
 def emit_transposed_on_cube(
-    paths: MemoryPaths, shape: TransposedShape, positions: int, x: Buffer, w: Buffer, panel: int, finish: Finish
+    paths: MemoryPaths, shape: TransposedShape, tiling: CubeConvTiling, x: Buffer, w: Buffer, finish: Finish
 ) -> None:
-    """As `emit_transposed`, in blocks of so many positions of one phase."""
+    """As `emit_transposed`, in blocks of positions of one phase."""
     every = [phases(a) for a in shape.axes]
     whole = [ceildiv(a.out, a.stride) for a in shape.axes]
-    block = _position_block(whole, positions)
+    block, panel = tiling.block, tiling.panel
     n, g, p = _outer_grid(paths, shape.batch, shape.groups, shape.features, panel)
     starts = [paths.grid(ceildiv(count, size)) * size for count, size in zip(whole, block, strict=True)]
     rank = len(block)

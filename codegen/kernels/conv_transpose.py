@@ -6,7 +6,7 @@ They are an arithmetic progression, so every phase is a convolution with stride 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
 from math import gcd
@@ -14,12 +14,20 @@ from math import gcd
 from codegen.kernels.conv_core import Finish, extent_of, panel_width
 from codegen.kernels.conv_geometry import Axis, even_block
 from codegen.kernels.memory_paths import accumulator_dtype
+from codegen.kernels.tiling import Tiling, halvings
+from codegen.targets.target import Target
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import axis
 from tensor_types.dims import Dim, ceildiv, dmin
 from tensor_types.dtypes import DType
 
-_COLUMNS, _ROWS = 48, 4
+
+@dataclass(frozen=True)
+class TransposedTiling(Tiling, kind="conv_transpose"):
+    """`block` output positions of one phase per axis, panels of `panel` output channels."""
+
+    block: tuple[int, ...]
+    panel: int
 
 
 @dataclass(frozen=True)
@@ -59,9 +67,16 @@ class TransposedShape:
     plain: bool
 
 
-def transposed_panel(features: int, lanes: int) -> int:
-    """Channels of a panel of the packed weight."""
-    return panel_width(features, 4 * lanes, lanes)
+def transposed_tilings(shape: TransposedShape, target: Target) -> Iterator[TransposedTiling]:
+    """Tilings for a host by falling preference: a few rows at a time."""
+    lanes = max(1, target.vector_bytes // max(4, shape.dtype.bytes))
+    panel = panel_width(shape.features, 4 * lanes, lanes)
+    last = len(shape.axes) - 1
+    for parts in halvings(48):
+        most = [max(1, parts if i == last else parts // 12) for i in range(last + 1)]
+        counts = [ceildiv(a.out, a.stride) for a in shape.axes]
+        block = (even_block(max(n, 1), m) if isinstance(n, int) else m for n, m in zip(counts, most, strict=True))
+        yield TransposedTiling(tuple(block), panel)
 
 
 def phase_extent(block: int, start: Dim, a: Axis, phase: Phase) -> Dim:
@@ -71,23 +86,18 @@ def phase_extent(block: int, start: Dim, a: Axis, phase: Phase) -> Dim:
 
 
 def emit_transposed(
-    b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buffer, panel: int, finish: Finish
+    b: ProgramBuilder, shape: TransposedShape, x: Buffer, w: Buffer, tiling: TransposedTiling, finish: Finish
 ) -> None:
     """Declares the grid and emits all phases; w is [kernel.., groups, panels, channels, NR]."""
-    rank = len(shape.axes)
+    rank, panel, blocks = len(shape.axes), tiling.panel, tiling.block
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
     g: Dim = 0 if shape.groups == 1 else b.grid("g", shape.groups)
     every = [phases(a) for a in shape.axes]
     lows = [min((p.offset - p.move * max(p.count - 1, 0) for p in ps if p.count), default=0) for ps in every]
     highs = [max((p.offset for p in ps if p.count), default=0) for ps in every]
-    blocks: list[int] = []
     starts: list[Dim] = []
     for i, a in enumerate(shape.axes):
         positions = ceildiv(a.out, a.stride)
-        if isinstance(positions, int):
-            blocks.append(even_block(max(positions, 1), _COLUMNS if i == rank - 1 else _ROWS))
-        else:
-            blocks.append(_COLUMNS if i == rank - 1 else _ROWS)
         whole = isinstance(positions, int) and positions <= blocks[i]
         starts.append(0 if whole else b.grid(f"o{i}", ceildiv(positions, blocks[i])) * blocks[i])
     aligned = all(a.out == a.stride * a.size for a in shape.axes)

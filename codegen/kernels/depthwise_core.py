@@ -12,15 +12,18 @@ tap by tap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product as combinations
+from math import prod
 
 from codegen.kernels.conv_core import extent_of
 from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable
+from codegen.kernels.tiling import Tiling, halvings
+from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, substitute
@@ -30,8 +33,6 @@ _RECTANGLES = 25
 """More of them make more code than they save time."""
 _CHAIN = 25
 """Longest chain of taps that is written out."""
-_L2_BLOCK = 1 << 18
-_CHIP_CHANNELS = 64
 _PARALLEL = 4
 """Grid indices that are wanted at least."""
 _COLUMNS, _ROWS = 64, 8
@@ -45,6 +46,15 @@ Chain = Callable[[View, list[tuple[tuple[Dim, ...], View]], Dim, bool], None]
 """Takes the result block, its (tap, source) pairs and the channel index; True if it holds earlier taps."""
 Close = Callable[[View, int], None]
 """Takes the result block when the given number of taps has gone into it."""
+
+
+@dataclass(frozen=True)
+class WindowTiling(Tiling, kind="windows"):
+    """`channels` side by side and output `positions` of a block; a padded copy of its input takes `copy` bytes."""
+
+    channels: int
+    positions: int
+    copy: int
 
 
 @dataclass(frozen=True)
@@ -82,12 +92,10 @@ Run = tuple[Dim, Dim, tuple[int, ...], int]
 
 
 def emit_depthwise(
-    paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish, most: int,
+    paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, w: Buffer, bias: Buffer | None, finish: Finish,
+    tiling: WindowTiling,
 ) -> None:  # fmt: skip
-    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels].
-
-    `most` as in `emit_windows`.
-    """
+    """Declares the grid and emits every rectangle; w is [kernel.., channels], bias [channels]."""
     b = paths.builder
     filters: Filter | None = None
 
@@ -111,7 +119,7 @@ def emit_depthwise(
         if not terms:
             b.expands(acc, 0.0) if held is None else b.mov(acc, held)
 
-    emit_windows(paths, shape, x, chain, lambda acc, taps: None, finish, 0.0, most)
+    emit_windows(paths, shape, x, chain, lambda acc, taps: None, finish, 0.0, tiling)
 
 
 class Filter:
@@ -146,30 +154,48 @@ def _load(
     return wide
 
 
+def is_direct(shape: DepthwiseShape, target: Target, partial: bool = True, counted: bool = False) -> bool:
+    """True if rectangles read the input itself, False if a padded copy of it. Arguments as of `emit_windows`."""
+    static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
+    if not static or not partial or shape.taps > _CHAIN or target.explicit_memory and not counted:
+        return False
+    # Every rectangle has its own code, doubled where channels leave a tail of a vector.
+    few = _RECTANGLES if counted or shape.channels % _lanes(shape, target) == 0 else _RECTANGLES // 2
+    return prod(len(tap_classes(a)) for a in shape.axes) <= few
+
+
+def window_tilings(
+    shape: DepthwiseShape, target: Target, partial: bool = True, counted: bool = False
+) -> Iterator[WindowTiling]:
+    """Whole rectangles, since their taps and epilogue run in registers; padded copies that stay in a part of L2."""
+    if target.explicit_memory:
+        for positions in halvings(64):
+            yield WindowTiling(min(shape.channels, 64), positions, 512 * positions)
+        return
+    direct = is_direct(shape, target, partial, counted)
+    # A direct grid has no other parts than these; a copy is cheaper the longer its rows are.
+    parts = -(-_PARALLEL // max(1, shape.batch if isinstance(shape.batch, int) else 1)) if direct else 1
+    channels = _channel_block(shape.channels, _lanes(shape, target), parts)
+    outs = [a.out for a in shape.axes]
+    positions = max(1, prod(out for out in outs if isinstance(out, int))) if direct else 1 << 18
+    copies = halvings(1 << 18)
+    for most in halvings(positions):
+        yield WindowTiling(channels, most, next(copies, 1))
+
+
 def emit_windows(
     paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
-    pad: float | int, most: int, partial: bool = True, counted: bool = False,
+    pad: float | int, tiling: WindowTiling, partial: bool = True, counted: bool = False,
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole.
 
     With `counted`, `close` must get the number of taps inside the input: NotLowerable where that takes too much code.
-    A chip's blocks have `most` positions, or inputs of as many times 512 B.
     """
     b = paths.builder
-    static = all(isinstance(a.size, int) and isinstance(a.out, int) for a in shape.axes)
-    classes = [tap_classes(a) for a in shape.axes] if static else []
-    rectangles = 1
-    for c in classes:
-        rectangles *= len(c)
-    lanes = max(1, paths.target.vector_bytes // shape.dtype.bytes)
-    # Every rectangle has its own code, doubled where channels leave a tail of a vector.
-    few = _RECTANGLES if counted or shape.channels % lanes == 0 else _RECTANGLES // 2
-    direct = static and partial and rectangles <= few and shape.taps <= _CHAIN and (counted or not paths.explicit)
+    direct = is_direct(shape, paths.target, partial, counted)
     if counted and not direct:
         raise NotLowerable("windows at the border that count only what is inside")
-    # A direct grid has no other parts than these; a copy is cheaper the longer its rows are.
-    parts = -(-_PARALLEL // max(1, shape.batch if isinstance(shape.batch, int) else 1)) if direct else 1
-    block = min(shape.channels, _CHIP_CHANNELS) if paths.explicit else _channel_block(shape.channels, lanes, parts)
+    block = min(shape.channels, tiling.channels)
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
     start: Dim = 0
     count: Dim = shape.channels
@@ -178,11 +204,15 @@ def emit_windows(
         count = extent_of(block, start, shape.channels)
     if paths.explicit:
         block = -(-block // 32) * 32
-    work = _Windows(paths, shape, x, chain, close, finish, n, start, count, block, pad, most)
+    work = _Windows(paths, shape, x, chain, close, finish, n, start, count, block, pad, tiling)
     if direct:
-        work.direct(classes)
+        work.direct([tap_classes(a) for a in shape.axes])
     else:
         work.through_copy()
+
+
+def _lanes(shape: DepthwiseShape, target: Target) -> int:
+    return max(1, target.vector_bytes // shape.dtype.bytes)
 
 
 def _channel_block(channels: int, lanes: int, parts: int) -> int:
@@ -197,9 +227,9 @@ def _channel_block(channels: int, lanes: int, parts: int) -> int:
 class _Windows:
     def __init__(
         self, paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
-        n: Dim, start: Dim, count: Dim, block: int, pad: float | int, most: int,
+        n: Dim, start: Dim, count: Dim, block: int, pad: float | int, tiling: WindowTiling,
     ) -> None:  # fmt: skip
-        self.paths, self.b, self.most = paths, paths.builder, most
+        self.paths, self.b, self.tiling = paths, paths.builder, tiling
         self.shape, self.x, self.chain, self.close, self.finish = shape, x, chain, close, finish
         self.n, self.start, self.count, self.block, self.pad = n, start, count, block, pad
         self.tiles = 0
@@ -213,14 +243,11 @@ class _Windows:
     def _row_run(self, rows: Run, others: Sequence[list[tuple[int, int, tuple[int, ...]]]]) -> None:
         for runs in combinations(*others):
             rectangle = [rows, *((f, c, t, c) for f, c, t in runs)]
-            if self.paths.explicit:
-                self._in_parts(rectangle)
-            else:
-                self._rectangle(rectangle)
+            self._in_parts(rectangle)
 
     def _in_parts(self, runs: Sequence[Run]) -> None:
-        """A rectangle in blocks that fit UB."""
-        left, parts = self.most, []
+        """A rectangle in blocks."""
+        left, parts = self.tiling.positions, []
         with ExitStack() as stack:
             for i, (first, count, taps, _) in reversed(list(enumerate(runs))):
                 assert isinstance(count, int)
@@ -345,9 +372,9 @@ class _Windows:
             self.finish(block, acc_shape, (self.n, *place, channel))
 
     def _copy_blocks(self) -> list[int]:
-        """Output positions of a block: its input stays in a part of L2."""
+        """Output positions of a block whose input is no larger than a copy may be."""
         shape = self.shape
-        budget = (self.most * 512 if self.paths.explicit else _L2_BLOCK) // (shape.dtype.bytes * self.block)
+        budget = self.tiling.copy // (shape.dtype.bytes * self.block)
         blocks = []
         for i, a in reversed(list(enumerate(shape.axes))):
             most = max(1, (budget - a.reach) // a.stride + 1)

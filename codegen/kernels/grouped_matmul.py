@@ -7,7 +7,8 @@ element-wise epilogue runs on the accumulators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
@@ -15,6 +16,7 @@ from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
@@ -23,41 +25,55 @@ from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin
 from tensor_types.formats import PLAIN, panels
 
-_ROWS = 96
-_CHIP_ROWS, _CHIP_COLUMNS = 64, 128
+
+@dataclass(frozen=True)
+class GroupedMatmulTiling(Tiling, kind="grouped_matmul"):
+    """`rows` of a group and `columns` of the result in a block."""
+
+    rows: int
+    columns: int
 
 
-def lower_grouped_matmul(node: Node, target: Target) -> list[Record] | None:
+def lower_grouped_matmul(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node around a GroupedMatMul; NotLowerable says why there is none."""
-    rows = _CHIP_ROWS if target.explicit_memory else _ROWS
-    while True:
-        lowering = _Lowering(node, target, rows)
-        records = lowering.run()
-        if not target.explicit_memory or lowering.task.bytes_in("UB") <= target.memories["UB"].bytes:
-            return records
-        rows //= 2
-        if rows < 16:
-            raise NotLowerable("the epilogue does not fit the vector engine's memory")
+    kernel = _Lowering(node, target)
+    if 0 in shape_of(kernel.anchor.output):
+        return []
+    return first_fit(kernel.candidates(), lambda chosen: _Lowering(node, target).emit(chosen), tiling)
 
 
 class _Lowering:
-    def __init__(self, node: Node, target: Target, rows: int) -> None:
-        self.target, self.rows = target, rows
+    def __init__(self, node: Node, target: Target) -> None:
+        self.target = target
         self.body, self.values = body_of(node), body_values(node)
         self.anchor, *self.rest = self.body.nodes
         if self.anchor.op != "GroupedMatMul" or any(not can_emit(n) for n in self.rest):
             raise NotLowerable("the body is not a grouped product followed by element-wise operators")
         self.x, self.w, self.offsets = (self._outer(v) for v in self.anchor.inputs)
         self.outputs = [(v, self.values[v.name]) for v in self.body.outputs]
-        self.task = KernelTask(node, "grouped_matmul")
+        self.task = KernelTask(node, "grouped_matmul", target)
         self.paths = MemoryPaths(self.task, target)
 
     def _outer(self, value: Value | None) -> Value:
         assert value is not None
         return self.values.get(value.name, value)
 
-    def run(self) -> list[Record]:
+    def candidates(self) -> Iterator[GroupedMatmulTiling]:
+        n = shape_of(self.w)[-1]
+        if not isinstance(n, int):
+            raise NotLowerable("matrices of run-time size")
+        if self.target.explicit_memory:
+            columns, most, least = min(-(-n // 32) * 32, 128), 64, 16
+        else:
+            lanes = max(1, self.target.vector_bytes // accumulator_dtype(self.x.dtype).bytes)
+            columns, most, least = panel_width(n, (4 if self.target.registers >= 32 else 2) * lanes, lanes), 96, 1
+        for rows in halvings(most, least):
+            yield GroupedMatmulTiling(rows, columns)
+
+    def emit(self, tiling: GroupedMatmulTiling) -> list[Record]:
         task, paths = self.task, self.paths
+        self.rows, self.columns = tiling.rows, tiling.columns
+        self.packed = self.w.is_constant and not self.target.explicit_memory
         result = self.anchor.output
         shape = shape_of(result)
         groups, k, n = shape_of(self.w)
@@ -65,14 +81,11 @@ class _Lowering:
             raise NotLowerable("matrices of run-time size")
         if any(o.shape != shape for _, o in self.outputs) or any(not v.format.is_plain for v in self.values.values()):
             raise NotLowerable("results differ in shape from the product, or values are not in plain order")
-        if 0 in shape:
-            return []
         self.extras = self._extras()
         seen = [*self.extras.values(), *(o for _, o in self.outputs)]
         self.space = Space(task, shape, PLAIN, seen, apart=(0, 1))
         m = self.space.extents[0]
         x = task.operand(self.x, "in", (m, k))
-        self._columns(n)
         w = self._weight(groups, k, n)
         offsets = task.operand(self.offsets, "in", (groups + 1,))
         p = paths.grid(ceildiv(n, self.columns))
@@ -110,15 +123,6 @@ class _Lowering:
             if len(shape) > 2 or any(d not in (1, whole) for d, whole in zip(shape[::-1], result[::-1], strict=False)):
                 raise NotLowerable(f"{v.name} may or may not broadcast")
         return found
-
-    def _columns(self, n: int) -> None:
-        """Chooses the columns of a panel, and whether the matrices lie in panels."""
-        self.packed = self.w.is_constant and not self.target.explicit_memory
-        if self.target.explicit_memory:
-            self.columns = min(-(-n // 32) * 32, _CHIP_COLUMNS)
-        else:
-            lanes = max(1, self.target.vector_bytes // accumulator_dtype(self.x.dtype).bytes)
-            self.columns = panel_width(n, (4 if self.target.registers >= 32 else 2) * lanes, lanes)
 
     def _weight(self, groups: int, k: int, n: int) -> Buffer:
         """The matrices as [groups, k, n], constants of hosts in panels [groups, ceil(n/NR), k, NR]."""

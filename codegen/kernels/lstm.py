@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.kernels.operands import shape_of
-from codegen.kernels.recurrent import Recurrence
+from codegen.kernels.recurrent import Recurrence, lower_layer
+from codegen.kernels.tiling import Tiling
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
@@ -13,12 +13,9 @@ from tensor_types.dims import Dim
 from tensor_types.dtypes import F32
 
 
-def lower_lstm(node: Node, target: Target) -> list[Record] | None:
-    """One task for a Fused node around an LSTM."""
-    layer = _Lstm(node, target, "lstm")
-    if 0 in shape_of(layer.x):
-        return None
-    return [layer.emit()]
+def lower_lstm(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
+    """One task for a Fused node around an LSTM; NotLowerable says why there is none."""
+    return lower_layer(lambda: _Lstm(node, target, "lstm"), tiling)
 
 
 class _Lstm(Recurrence):

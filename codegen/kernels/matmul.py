@@ -7,8 +7,9 @@ two axes of that operand are exchanged) and `alpha`, a factor of the product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
@@ -16,6 +17,7 @@ from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, block_extent, body_of, body_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.matmul_tiling import recommend_tiling
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
@@ -41,7 +43,28 @@ _WIDEN_ROWS = 12
 _WIDE_BYTES = 1 << 19
 _GROUP_ROWS, _TILE_ROWS = 5, 32
 """Rows from which a host's matrix unit is used, with b packed in groups of k or in plain rows; the latter fill it."""
-_CHIP_ROWS, _CHIP_COLUMNS = 128, 128
+
+
+@dataclass(frozen=True)
+class MatmulTiling(Tiling, kind="matmul"):
+    """Blocks of `rows` by `columns` on a host; the loop over columns encloses that over rows with `panels_outside`.
+
+    `pack` copies a panel of a dynamic right operand, `widen` converts the halves of a block to f32 first.
+    """
+
+    rows: int
+    columns: int
+    panels_outside: bool = True
+    pack: bool = False
+    widen: bool = False
+
+
+@dataclass(frozen=True)
+class CubeMatmulTiling(Tiling, kind="matmul_cube"):
+    """Blocks of `rows` by `columns` on the cube of a chip."""
+
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -103,37 +126,33 @@ def _value(node: Node, index: int, values: dict[str, Value]) -> Value:
     return values.get(value.name, value)
 
 
-def lower_matmul(node: Node, target: Target) -> list[Record] | None:
+def lower_matmul(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of family matmul; NotLowerable says why there is none."""
-    rows = _CHIP_ROWS
-    while True:
-        lowering = _Lowering(node, target, rows)
-        records = lowering.run()
-        if not target.explicit_memory or lowering.task.bytes_in("UB") <= target.memories["UB"].bytes:
-            return records
-        rows //= 2
-        if rows < 16:
-            raise NotLowerable("the epilogue does not fit the vector engine's memory")
+    kernel = _Lowering(node, target)
+    if any(d == 0 for d in shape_of(kernel.problem.anchor.output)):
+        return []
+    return first_fit(kernel.candidates(), lambda chosen: _Lowering(node, target).emit(chosen), tiling)
 
 
 class _Lowering:
-    def __init__(self, node: Node, target: Target, chip_rows: int) -> None:
-        self.node, self.target, self.chip_rows = node, target, chip_rows
+    """One product; `candidates` or `emit` is to be called, once."""
+
+    def __init__(self, node: Node, target: Target) -> None:
+        self.node, self.target = node, target
         self.body = body_of(node)
         self.values = body_values(node)
         self.problem = problem_of(node)
-        self.task = KernelTask(node, "matmul")
+        self.task = KernelTask(node, "matmul", target)
         self.paths = MemoryPaths(self.task, target)
 
-    def run(self) -> list[Record]:
+    def _enter(self) -> None:
+        """Lays out the index space: groups of axes, and which of them are rows and columns."""
         p = self.problem
         result = shape_of(p.anchor.output)
-        outputs = [(v, self.values[v.name]) for v in self.body.outputs]
+        self.outputs = outputs = [(v, self.values[v.name]) for v in self.body.outputs]
         if any(o.shape != result or not o.format.is_plain for _, o in outputs):
             raise NotLowerable("results differ in shape or format from the product")
-        if any(d == 0 for d in result):
-            return []
-        extras = self._extras()
+        self.extras = extras = self._extras()
         rank = len(result)
         left = Value("", p.a.dtype, (*_lead(p.a, rank), result[-2], 1))
         right = Value("", p.b.dtype, (*_lead(p.b, rank), 1, result[-1]))
@@ -142,10 +161,21 @@ class _Lowering:
         self.space = space
         n_group = len(space.groups) - 1
         # Axes that the layout of an operand needs are there even where their extent is 1.
-        a_groups = self._groups(left, [n_group - 1] if p.trans_a else [])
-        b_groups = self._groups(right, [n_group])
-        m_group = n_group - 1 if n_group and n_group - 1 not in b_groups else None
-        self.tiling(m_group, n_group)
+        self.a_groups = self._groups(left, [n_group - 1] if p.trans_a else [])
+        self.b_groups = self._groups(right, [n_group])
+        self.m_group = n_group - 1 if n_group and n_group - 1 not in self.b_groups else None
+        m: Dim = space.graph_extents[self.m_group] if self.m_group is not None else 1
+        self.on_tiles = self._suits_tiles(m if isinstance(m, int) else _USUAL_ROWS)
+
+    def emit(self, tiling: Any) -> list[Record]:
+        """The task."""
+        self._enter()
+        p, space, m_group, n_group = self.problem, self.space, self.m_group, len(self.space.groups) - 1
+        self.rows, self.columns = tiling.rows, tiling.columns
+        self.panels_outside = self.target.explicit_memory or tiling.panels_outside
+        self.pack = not self.target.explicit_memory and tiling.pack
+        self.widen = not self.target.explicit_memory and tiling.widen
+        self._check(tiling)
 
         index: list[Dim] = [0] * len(space.groups)
         for g in range(len(space.groups)):
@@ -166,15 +196,15 @@ class _Lowering:
         index[n_group] = self.columns * j + axis(1)
         self.block, self.extents = (self.rows, self.columns), (rows, columns)
 
-        a = self._left(a_groups, index, rows)
-        b = self._right(b_groups, index, j, columns)
+        a = self._left(self.a_groups, index, rows)
+        b = self._right(self.b_groups, index, j, columns)
         if self.widen:
             a, b = self._widened(a, self.rows), self._widened(b, self.columns)
         corrections = self._zero_points(a, b)
         acc = self.paths.accumulator(p.a.dtype, self.block, self.extents)
         self.paths.product(acc, self.block, a, b, p.a.dtype, len(a.shape) - 1)
-        self._finish(acc, corrections, extras, outputs, index)
-        work = 2 * product(result) * p.k
+        self._finish(acc, corrections, index)
+        work = 2 * product(shape_of(p.anchor.output)) * p.k
         return [self.task.record(work)]
 
     def _extras(self) -> list[Value]:
@@ -200,18 +230,31 @@ class _Lowering:
         places = self.space._places(value)
         return [g for g, axes in enumerate(self.space.groups) if axes[0] in places or g in always]
 
-    def tiling(self, m_group: int | None, n_group: int) -> None:
-        """Chooses rows and columns of a block and the order of the two block loops."""
-        p, target = self.problem, self.target
+    def candidates(self) -> Iterator[MatmulTiling] | Iterator[CubeMatmulTiling]:
+        """Tilings by falling preference."""
+        self._enter()
+        return self._on_cube() if self.target.explicit_memory else self._on_host()
+
+    def _on_cube(self) -> Iterator[CubeMatmulTiling]:
+        extents = self.space.graph_extents
+        m: Dim = extents[self.m_group] if self.m_group is not None else 1
+        n = extents[-1]
+        for rows in halvings(128, 16):
+            # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
+            columns = min(-(-n // 32) * 32, 128) if isinstance(n, int) else 128
+            yield CubeMatmulTiling(min(m, rows) if isinstance(m, int) else rows, columns)
+
+    def _on_host(self) -> Iterator[MatmulTiling]:
+        """As the table in `codegen.targets.matmul_tiling` says; fewer rows where a converted block is large."""
+        preferred = self._preferred()
+        for rows in halvings(preferred.rows):
+            yield replace(preferred, rows=rows)
+
+    def _preferred(self) -> MatmulTiling:
+        p, target, m_group, n_group = self.problem, self.target, self.m_group, len(self.space.groups) - 1
         extents = self.space.graph_extents
         m: Dim = extents[m_group] if m_group is not None else 1
         n = extents[n_group]
-        if target.explicit_memory:
-            self.rows = min(m, self.chip_rows) if isinstance(m, int) else self.chip_rows
-            # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
-            self.columns = min(-(-n // 32) * 32, _CHIP_COLUMNS) if isinstance(n, int) else _CHIP_COLUMNS
-            self.panels_outside, self.pack, self.widen, self.on_tiles = True, False, False, False
-            return
         usual_m = m if isinstance(m, int) else _USUAL_ROWS
         usual_n = n if isinstance(n, int) else _USUAL_ROWS
         usual_k = p.k if isinstance(p.k, int) else _USUAL_ROWS
@@ -219,36 +262,43 @@ class _Lowering:
         t = recommend_tiling(usual_m, usual_k, usual_n, vector_bytes=target.vector_bytes, registers=target.registers,
                              element_bytes=size)  # fmt: skip
         lanes = max(1, target.vector_bytes // size)
-        self.columns = panel_width(usual_n, t.panel, lanes) if isinstance(n, int) else t.panel
-        self.panels_outside = t.panels_outside
-        self.rows = t.block_rows if isinstance(m, int) else _RUN_TIME_BLOCK
+        columns = panel_width(usual_n, t.panel, lanes) if isinstance(n, int) else t.panel
+        rows = t.block_rows if isinstance(m, int) else _RUN_TIME_BLOCK
         batch = 1
         for g, extent in enumerate(extents):
             if g not in (m_group, n_group) and isinstance(extent, int):
                 batch *= extent
-        blocks = batch * -(-usual_n // self.columns) * -(-usual_m // self.rows)
-        self.on_tiles = self._suits_tiles(usual_m)
+        blocks = batch * -(-usual_n // columns) * -(-usual_m // rows)
         if blocks < _PARALLEL and isinstance(m, int):
-            parts = -(-_PARALLEL // max(1, blocks)) * -(-m // self.rows)
-            rows = -(-m // parts)
+            parts = -(-_PARALLEL // max(1, blocks)) * -(-m // rows)
+            even = -(-m // parts)
             step, least = (_TILE_ROWS, _TILE_ROWS) if self.on_tiles else (_ROW_STEP, 2 * _ROW_STEP)
-            self.rows = min(self.rows, max(least, -(-rows // step) * step))
+            rows = min(rows, max(least, -(-even // step) * step))
         halves = p.a.dtype in (F16, BF16) and not self.on_tiles
-        self.widen = halves and isinstance(p.k, int) and min(usual_m, self.rows) >= _WIDEN_ROWS
-        if self.widen:
-            self.rows = min(self.rows, max(2 * _ROW_STEP, _WIDE_BYTES // (4 * usual_k) // _ROW_STEP * _ROW_STEP))
+        widen = halves and isinstance(p.k, int) and min(usual_m, rows) >= _WIDEN_ROWS
+        if widen:
+            rows = min(rows, max(2 * _ROW_STEP, _WIDE_BYTES // (4 * usual_k) // _ROW_STEP * _ROW_STEP))
         few = 8 if p.trans_b else _PACK_ROWS
         # Tiles read plain rows where they lie.
-        scattered = not p.packed and not self.widen and (p.trans_b or not self.on_tiles)
-        self.pack = (
-            scattered and isinstance(p.k, int) and min(usual_m, self.rows) >= few
-            and p.k * self.columns * p.b.dtype.bytes <= _PACK_BYTES
+        scattered = not p.packed and not widen and (p.trans_b or not self.on_tiles)
+        pack = (
+            scattered and isinstance(p.k, int) and min(usual_m, rows) >= few
+            and p.k * columns * p.b.dtype.bytes <= _PACK_BYTES
         )  # fmt: skip
+        return MatmulTiling(rows, columns, t.panels_outside, pack, widen)
+
+    def _check(self, tiling: Any) -> None:
+        """NotLowerable if a tiling asks for what this product cannot have."""
+        p = self.problem
+        if self.widen and (p.a.dtype not in (F16, BF16) or not isinstance(p.k, int)):
+            raise NotLowerable("widen=1 takes halves and a static k")
+        if self.pack and (p.packed or not isinstance(p.k, int)):
+            raise NotLowerable("pack=1 takes a right operand that is no constant, and a static k")
 
     def _suits_tiles(self, rows: int) -> bool:
         """True if the host has a matrix unit for the operands, bf16 numbers or bytes, and rows enough for it."""
         p = self.problem
-        if not self.target.cube.rate(BF16) or not isinstance(p.k, int) or p.trans_a:
+        if self.target.explicit_memory or not self.target.cube.rate(BF16) or not isinstance(p.k, int) or p.trans_a:
             return False
         if p.packed and p.k * p.b.dtype.bits % 32 == 0 and (p.a.dtype == BF16 or p.b.dtype.bits == 8):
             return rows >= _GROUP_ROWS
@@ -378,15 +428,8 @@ class _Lowering:
 
     # Epilogue
 
-    def _finish(
-        self,
-        acc: View,
-        corrections: Sequence[View],
-        extras: Sequence[Value],
-        outputs: Sequence[tuple[Value, Value]],
-        index: Sequence[Dim],
-    ) -> None:
-        p, paths = self.problem, self.paths
+    def _finish(self, acc: View, corrections: Sequence[View], index: Sequence[Dim]) -> None:
+        p, paths, extras, outputs = self.problem, self.paths, self.extras, self.outputs
         made, rest = p.anchor.output, self.body.nodes[1:]
         acc_dtype = accumulator_dtype(p.a.dtype)
         stores = {inner.name: self.space.view(outer, index, self.extents, "out") for inner, outer in outputs}

@@ -18,7 +18,7 @@ from tensor_types.dims import Dim, product
 from tensor_types.dtypes import I64
 
 
-def lower_moe(node: Node, target: Target) -> list[Record] | None:
+def lower_moe(node: Node, target: Target) -> list[Record]:
     """One task for a Fused node around a MoeRoute; NotLowerable says why there is none."""
     body = body_of(node)
     (route,) = body.nodes
@@ -31,7 +31,7 @@ def lower_moe(node: Node, target: Target) -> list[Record] | None:
         raise NotLowerable("a run-time number of choices")
     experts = int(route.attrs["experts"])  # type: ignore[arg-type]
 
-    task = KernelTask(node, "moe")
+    task = KernelTask(node, "moe", target)
     paths = MemoryPaths(task, target)
     words = IndexWords(task, paths, (1,))
     tokens = task.extent(product(lead))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from codegen.kernels.movement_chip import gather_on_chip, running_sum_on_chip
-from codegen.kernels.movement_copy import Walk, emit_copy, program_dim
+from codegen.kernels.movement_copy import MovementTiling, Walk, emit_copy, movement_tilings, program_dim
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_space import body_of, order, outer_values
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.resize import lower_resize
+from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
 from codegen.tile.ir import axis
 from graph_opt.ir.core import Node, Value
@@ -22,8 +23,9 @@ from tensor_types.dims import Dim, dmax, dmin, product, prove_le
 class Move:
     """A movement node with its outer values; makes one task per copy."""
 
-    def __init__(self, node: Node, target: Target) -> None:
+    def __init__(self, node: Node, target: Target, tiling: MovementTiling) -> None:
         self.node, self.target, self.explicit = node, target, target.explicit_memory
+        self.tiling = tiling
         body = body_of(node)
         if len(body.nodes) != 1:
             raise NotLowerable("movement kernels hold one operator")
@@ -76,9 +78,9 @@ class Move:
         """Appends a copy; `reads` and `writes` are in logical order of the values' axes."""
         if any(e == 0 for e in extents):
             return
-        task = KernelTask(self.node, "movement")
+        task = KernelTask(self.node, "movement", self.target)
         physical = [[walks[a] for a in order(v.format, len(walks))] for v, walks in ((source, reads), (target, writes))]
-        emit_copy(task, source, target, extents, physical[0], physical[1], pad, self.explicit)
+        emit_copy(task, self.tiling, source, target, extents, physical[0], physical[1], pad)
         self.records.append(task.record(work=product(program_dim(task, e) for e in extents)))
 
 
@@ -87,9 +89,12 @@ def walks(shape: Sequence[Dim]) -> list[Walk]:
     return [Walk(size, k) for k, size in enumerate(shape)]
 
 
-def lower_movement(node: Node, target: Target) -> list[Record]:
+def lower_movement(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """Tasks of a Fused node with one moving operator; NotLowerable says why there are none."""
-    move = Move(node, target)
+    return first_fit(movement_tilings(), lambda chosen: _emit(Move(node, target, chosen)), tiling)
+
+
+def _emit(move: Move) -> list[Record]:
     rule = _RULES.get(move.op.op)
     if rule is None:
         raise NotLowerable(f"{move.op.op} has no kernel")
@@ -308,21 +313,21 @@ def _gather_along(m: Move, where: int) -> None:
     """Whole slices of the data at run-time indices along one axis."""
     x, indices, y = m.input(0), m.input(1), m.output
     shape = shape_of(x)
-    task = KernelTask(m.node, "movement")
+    task = KernelTask(m.node, "movement", m.target)
     outer, count, inner = product(shape[:where]), product(shape_of(indices)), product(shape[where + 1 :])
     if any(d == 0 for d in (outer, count, inner)):
         return
     extents = [program_dim(task, d) for d in (outer, count, inner)]
     size = task.extent(shape[where])  # whatever it is: every index is checked against it
     if m.explicit:
-        gather_on_chip(task, m.target, x, indices, y, extents, size, False)
+        gather_on_chip(task, m.tiling, x, indices, y, extents, size, False)
         m.records.append(task.record(work=product(extents)))
         return
     table = task.operand(x, shape=(extents[0], size, extents[2]))
     index = task.operand(indices, shape=(extents[1],))
     out = task.operand(y, "out", extents)
     width = extents[2]
-    rows = max(1, (1 << 13) // (width if isinstance(width, int) else 1 << 10))
+    rows = max(1, m.tiling.elements // (width if isinstance(width, int) else 1 << 10))
     starts, counts = grid_blocks(task, extents[:2], (1, rows))
     block = (*counts, width)
     place = (starts[0] + axis(0), starts[1] + axis(1), axis(2))
@@ -349,11 +354,11 @@ def _gather_elements(m: Move) -> None:
         raise NotLowerable("GatherElements of a corner")
     if any(d == 0 for d in wanted):
         return
-    task = KernelTask(m.node, "movement")
+    task = KernelTask(m.node, "movement", m.target)
     if m.explicit:
         groups = (wanted[:where], wanted[where : where + 1], wanted[where + 1 :])
         whole = [program_dim(task, product(d)) for d in groups]
-        gather_on_chip(task, m.target, x, indices, y, whole, program_dim(task, shape[where]), True)
+        gather_on_chip(task, m.tiling, x, indices, y, whole, program_dim(task, shape[where]), True)
         m.records.append(task.record(work=product(whole)))
         return
     sizes, extents = [[program_dim(task, d) for d in s] for s in (shape, wanted)]
@@ -370,12 +375,12 @@ def _cumsum(m: Move) -> None:
         raise NotLowerable("CumSum along a run-time axis")
     if any(d == 0 for d in shape):
         return
-    task = KernelTask(m.node, "movement")
+    task = KernelTask(m.node, "movement", m.target)
     at = where[0] % len(shape)
     sizes = [program_dim(task, d) for d in (product(shape[:at]), shape[at], product(shape[at + 1 :]))]
     source, out = task.operand(x, shape=sizes), task.operand(y, "out", sizes)
     if m.explicit:
-        running_sum_on_chip(task, m.target, source, out, bool(m.attr("exclusive", 0)), bool(m.attr("reverse", 0)))
+        running_sum_on_chip(task, m.tiling, source, out, bool(m.attr("exclusive", 0)), bool(m.attr("reverse", 0)))
         m.records.append(task.record(work=product(sizes)))
         return
     g = task.grid("g", sizes[0])
@@ -388,7 +393,7 @@ def _cumsum(m: Move) -> None:
 
 
 def _resize(m: Move) -> None:
-    m.records += lower_resize(m.node, m.op, m.input(0), m.output, m.explicit)
+    m.records += lower_resize(m.node, m.op, m.input(0), m.output, m.target, m.tiling)
 
 
 _RULES: dict[str, Callable[[Move], None]] = {

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from codegen.kernels.memory_paths import MemoryPaths
+from codegen.kernels.movement_copy import MovementTiling
 from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_task import KernelTask
-from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import axis
 from graph_opt.ir.core import Value
 from tensor_types.dims import Dim, ceildiv, dmin
 from tensor_types.dtypes import I32, I64
 
-_BLOCK = 1 << 12
-"""Elements of a block."""
 _LANES = 64
+"""Columns of a running sum."""
 
 
 def gather_on_chip(
-    task: KernelTask, target: Target, x: Value, indices: Value, y: Value, extents: list[Dim], size: Dim,
+    task: KernelTask, tiling: MovementTiling, x: Value, indices: Value, y: Value, extents: list[Dim], size: Dim,
     each: bool,
 ) -> None:  # fmt: skip
     """y[o, i, n] = x[o, index, n] for x[outer, size, inner]; the index is indices[i], with `each` indices[o, i, n].
 
     The vector engine has no 64-bit integers: of i64 indices it takes the low words.
     """
-    paths = MemoryPaths(task, target)
+    paths = MemoryPaths(task, task.target)
     paths.require(x.dtype)
     paths.require(I32 if indices.dtype == I64 else indices.dtype)
     table = task.operand(x, shape=(extents[0], size, extents[2]))
@@ -33,7 +32,7 @@ def gather_on_chip(
     wide = indices.dtype == I64
     index = task.operand(indices, shape=(*shape, 2) if wide else shape, dtype=I32 if wide else None)
     out = task.operand(y, "out", extents)
-    block = (1, *blocks(extents[1:], _BLOCK))
+    block = (1, *blocks(extents[1:], tiling.elements))
     starts, counts = grid_blocks(task, extents, block)
     origin = (0, 0, 0)
     held = paths.tile(x.dtype, block)
@@ -51,15 +50,15 @@ def gather_on_chip(
 
 
 def running_sum_on_chip(
-    task: KernelTask, target: Target, x: Buffer, y: Buffer, exclusive: bool, reverse: bool
+    task: KernelTask, tiling: MovementTiling, x: Buffer, y: Buffer, exclusive: bool, reverse: bool
 ) -> None:
     """Sums along the middle axis of x[outer, length, inner], chunk by chunk with the sum so far carried."""
-    paths = MemoryPaths(task, target)
+    paths = MemoryPaths(task, task.target)
     paths.require(x.dtype)
     outer, length, inner = x.shape
     width = min(_LANES, inner) if isinstance(inner, int) else _LANES
     # Rows of tiles are whole blocks of 32 B.
-    chunk = _BLOCK // max(width, 32 // x.dtype.bytes)
+    chunk = tiling.elements // max(width, 32 // x.dtype.bytes)
     if isinstance(length, int):
         chunk = min(chunk, length)
     starts, counts = grid_blocks(task, (outer, inner), (1, width))

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, halvings
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Value
 from tensor_types.dims import Dim, Expr, dim, names, substitute
 
-_BLOCK = 1 << 13
-_CROSS = 64
-"""Extent of a block along both innermost axes of a transposing copy."""
 _RUN_TIME_ROW = 1 << 10
-_CHIP_BYTES = 1 << 16
-"""Largest block on a chip."""
+"""Elements of a row whose length only the run decides."""
+
+
+@dataclass(frozen=True)
+class MovementTiling(Tiling, kind="movement"):
+    """`elements` of a block at most; `cross` is its extent along both innermost axes of a transposing copy."""
+
+    elements: int
+    cross: int
+
+
+def movement_tilings() -> Iterator[MovementTiling]:
+    """Tilings of copies, gathers and running sums, by falling preference."""
+    return (MovementTiling(elements, 64) for elements in halvings(1 << 13, 32))
 
 
 @dataclass(frozen=True)
@@ -130,13 +139,12 @@ def _join(sizes: dict[int, Dim], walks: list[Walk], a: int, b: int) -> list[Walk
 
 
 def emit_copy(
-    task: KernelTask, source: Value, target: Value, extents: Sequence[Dim], reads: Sequence[Walk],
-    writes: Sequence[Walk], pad: float | int | None = None, explicit: bool = False,
+    task: KernelTask, tiling: MovementTiling, source: Value, target: Value, extents: Sequence[Dim],
+    reads: Sequence[Walk], writes: Sequence[Walk], pad: float | int | None = None,
 ) -> None:  # fmt: skip
     """Appends a copy as the task's whole body; with `pad`, source positions outside the axes read as that number.
 
-    Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped. With `explicit` memory
-    the rows of the tile are whole blocks of a chip's memory.
+    Extents, sizes and starts are graph dims. Axes of one element on both sides are dropped.
     """
     if pad is None:
         extents, reads, writes = merged(extents, *(_without_units(w, extents) for w in (reads, writes)))
@@ -147,14 +155,10 @@ def emit_copy(
         source_shape = [size_of(w.size) for w in reads]
     target_shape = [size_of.size(w, extents, 0) for w in writes]
     sizes = [size_of(e) for e in extents]
-    row = 1 if not explicit else max(1, 32 // source.dtype.bytes)
-    most = _BLOCK
-    while True:
-        block = _blocks(sizes, reads, writes, most)
-        padded = (*block[:-1], -(-(block or (1,))[-1] // row) * row)
-        if not explicit or prod(padded) * source.dtype.bytes <= _CHIP_BYTES:
-            break
-        most //= 2
+    # Rows of a chip's tiles are whole blocks of its memory.
+    row = max(1, 32 // source.dtype.bytes) if task.target.explicit_memory else 1
+    block = _blocks(sizes, reads, writes, tiling)
+    padded = (*block[:-1], -(-(block or (1,))[-1] // row) * row)
     starts, counts = grid_blocks(task, sizes, block)
     x = task.operand(source, shape=source_shape)
     y = task.operand(target, "out", target_shape)
@@ -193,7 +197,7 @@ def _without_units(walks: Sequence[Walk], extents: Sequence[Dim]) -> list[Walk]:
 
 
 def _blocks(
-    extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk], most_elements: int
+    extents: Sequence[Dim], reads: Sequence[Walk], writes: Sequence[Walk], tiling: MovementTiling
 ) -> tuple[int, ...]:
     """Block extents: long along the target's innermost loop, and along the source's if that is another."""
     block = [1] * len(extents)
@@ -201,10 +205,10 @@ def _blocks(
     crossing = inner[0] is not None and inner[1] is not None and inner[0] != inner[1]
     first = [i for i in dict.fromkeys(inner) if i is not None]
     rest = [w.loop for w in reversed(writes) if w.loop is not None and w.loop not in first]
-    left = most_elements
+    left = tiling.elements
     for i in [*first, *rest]:
         extent = extents[i]
-        most = min(left, _CROSS) if crossing and i in first else left
+        most = min(left, tiling.cross) if crossing and i in first else left
         if isinstance(extent, int):
             block[i] = max(1, min(extent, most))
         else:

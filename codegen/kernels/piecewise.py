@@ -21,9 +21,10 @@ from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.movement import first_index
 from codegen.kernels.movement_copy import Walk
 from codegen.kernels.operands import NotLowerable, shape_of
-from codegen.kernels.region import BLOCK, blocks, grid_blocks
+from codegen.kernels.region import RegionTiling, blocks, grid_blocks, region_tilings
 from codegen.kernels.region_space import body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Graph, Node, Value
@@ -280,7 +281,7 @@ class _Piece:
         return result
 
 
-def lower_piecewise(node: Node, target: Target) -> list[Record]:
+def lower_piecewise(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of element-wise operators and views; NotLowerable says why there is none."""
     ((name, output),) = outer_outputs(node)
     shape = shape_of(output)
@@ -291,20 +292,18 @@ def lower_piecewise(node: Node, target: Target) -> list[Record]:
         raise NotLowerable("operands in plain order only")
     result = body_of(node).values[name]
     pieces = [_Piece(body, result, box) for box in body.boxes(result)]
-    most = BLOCK
-    while True:
-        task = _emit(node, target, output, pieces, most)
-        if not target.explicit_memory or task.bytes_in("UB") <= target.memories["UB"].bytes:
-            return [task.record(work=product(task.extent(d) for d in shape) * len(body.nodes))]
-        most //= 2
-        if most < 64:
-            raise NotLowerable("a block does not fit the vector engine's memory")
+
+    def emit(chosen: RegionTiling) -> list[Record]:
+        task = _emit(node, target, output, pieces, chosen.elements)
+        return [task.record(work=product(task.extent(d) for d in shape) * len(body.nodes))]
+
+    return first_fit(region_tilings(1), emit, tiling)
 
 
 def _emit(node: Node, target: Target, output: Value, pieces: Sequence[_Piece], most: int) -> KernelTask:
     """The task with blocks of at most so many elements: a grid over the axes that no piece cuts, pieces in turn."""
     shape = shape_of(output)
-    task = KernelTask(node, "piecewise")
+    task = KernelTask(node, "piecewise", target)
     paths = MemoryPaths(task, target)
     extents = task.extents(shape)
     whole = [k for k, size in enumerate(shape) if all(p.box.extents[k] == size for p in pieces)]

@@ -9,23 +9,31 @@ hidden state is rounded as the left operand of its product, and results when the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
-from graph_opt.plan.records import KernelRecord
+from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin
 from tensor_types.dtypes import BF16, F16, F32
 from tensor_types.formats import panels
 
-_BATCH_BLOCK = 24
-_TIME_BLOCK = 32
-_CHIP_ROWS, _CHIP_COLUMNS = 64, 64
+
+@dataclass(frozen=True)
+class RecurrentTiling(Tiling, kind="recurrent"):
+    """`batch` sequences of a grid index, panels of `columns` gates; x @ W takes `steps` time steps at once."""
+
+    batch: int
+    columns: int
+    steps: int
 
 
 class Recurrence(ABC):
@@ -58,14 +66,20 @@ class Recurrence(ABC):
         self.dtype = x.dtype
         self.width, self.hidden, self.directions = int(width), int(hidden), int(directions)  # type: ignore[arg-type]
         self.columns = int(rows)  # type: ignore[arg-type]
-        self.task = KernelTask(node, family)
+        self.task = KernelTask(node, family, target)
         self.steps, self.batch = self.task.extent(steps), self.task.extent(batch)
         self.work = 2 * steps * batch * self.columns * (self.width + self.hidden) * self.directions
         self.paths = MemoryPaths(self.task, target, products=3)
+
+    def candidates(self) -> Iterator[RecurrentTiling]:
+        """Equal blocks of the batch; with run-time lengths a block is one sequence."""
+        target = self.target
         lanes = target.vector_bytes // 4
-        widest = _CHIP_COLUMNS if target.explicit_memory else (4 if target.registers >= 32 else 2) * lanes
-        self.panel = panel_width(self.columns, widest, lanes)
-        self.n_panels = -(-self.columns // self.panel)
+        widest = 64 if target.explicit_memory else (4 if target.registers >= 32 else 2) * lanes
+        columns = panel_width(self.columns, widest, lanes)
+        for most in (1,) if self.lengths is not None else halvings(24):
+            batch = _even(self.batch, most) if self.lengths is None else 1
+            yield RecurrentTiling(batch, columns, max(1, 64 // batch) if target.explicit_memory else 32)
 
     # What a layer gives
 
@@ -83,10 +97,13 @@ class Recurrence(ABC):
 
     # The frame
 
-    def emit(self) -> KernelRecord:
+    def emit(self, tiling: RecurrentTiling) -> list[Record]:
         """The whole layer as one task."""
         task = self.task
-        block = 1 if self.lengths is not None else _even(self.batch)
+        if self.lengths is not None and tiling.batch != 1:
+            raise NotLowerable("with run-time lengths a block is one sequence: batch=1")
+        self.tiling, self.panel, block = tiling, tiling.columns, tiling.batch
+        self.n_panels = -(-self.columns // self.panel)
         self.block = block
         wide = (self.directions, self.steps, self.batch, self.columns)
         x = task.operand(self.x)
@@ -136,7 +153,7 @@ class Recurrence(ABC):
             if output is not None:
                 self._write(output.view(self.direction, first + axis(0), axis(1), shape=(rows, self.hidden)),
                             state.window((0, 0), (rows, self.hidden)))  # fmt: skip
-        return task.record(self.work)
+        return [task.record(self.work)]
 
     @abstractmethod
     def declare(self) -> None:
@@ -224,7 +241,7 @@ class Recurrence(ABC):
     def _project(self, x: Buffer, w: Buffer, bias: Buffer | None) -> None:
         """The workspace: x @ W + biases for all steps."""
         task, rows = self.task, self.rows
-        most = max(1, _CHIP_ROWS // self.block) if self.target.explicit_memory else _TIME_BLOCK
+        most = self.tiling.steps
         size = min(most, self.steps) if isinstance(self.steps, int) else most
         bounds = (size, self.block, self.panel)
         with task.loop("p", self.n_panels) as p:
@@ -266,8 +283,17 @@ class Recurrence(ABC):
             raise NotLowerable("activations other than the default ones")
 
 
-def _even(batch: Dim) -> int:
+def lower_layer(make: Callable[[], Recurrence], tiling: Tiling | None) -> list[Record]:
+    """One task for a recurrent layer, which `make` reads from its node."""
+    layer = make()
+    if 0 in shape_of(layer.x):
+        raise NotLowerable("no steps, or nothing in them")
+    return first_fit(layer.candidates(), lambda chosen: make().emit(chosen), tiling)
+
+
+def _even(batch: Dim, most: int) -> int:
+    """Equal blocks of a batch, at most so many sequences each."""
     if not isinstance(batch, int):
-        return 8
-    parts = -(-batch // _BATCH_BLOCK)
+        return min(8, most)
+    parts = -(-batch // most)
     return -(-batch // max(parts, 1))

@@ -16,23 +16,13 @@ from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
 from codegen.tile.ir import Imm, View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
 from tensor_types.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
-
-_WHOLE = 1 << 16
-"""Most reduced positions that a block takes whole."""
-_CHUNK = 1 << 12
-_BLOCK = 1 << 13
-"""Elements of a block, where one kept position has fewer."""
-_LANES = 64
-"""Kept positions side by side of a block whose innermost axis is kept."""
-_CHIP_BLOCK = 1 << 13
-"""Elements of a block on a chip, to begin with."""
-_CHIP_LANES = 32
 
 REDUCE = {
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
@@ -43,17 +33,25 @@ NORMALISE = {"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", 
 ARG = {"ArgMax", "ArgMin"}
 
 
-def lower_reduction(node: Node, target: Target) -> list[Record]:
+@dataclass(frozen=True)
+class ReductionTiling(Tiling, kind="reduction"):
+    """`elements` of a block, where one kept position has fewer; `lanes` kept positions side by side at least.
+
+    A block takes up to `whole` reduced positions at once; more are walked in chunks of `chunk`.
+    """
+
+    elements: int
+    lanes: int
+    whole: int
+    chunk: int
+
+
+def lower_reduction(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node around a reduction; NotLowerable says why there is none."""
-    most = _CHIP_BLOCK
-    while True:
-        lowering = _Lowering(node, target, most)
-        records = lowering.run()
-        if not target.explicit_memory or lowering.task.bytes_in("UB") <= target.memories["UB"].bytes:
-            return records
-        most //= 2
-        if most < _CHIP_LANES:
-            raise NotLowerable("a block does not fit the vector engine's memory")
+    kernel = _Lowering(node, target)
+    if any(d == 0 for _, v in kernel.outputs for d in shape_of(v)):
+        return []
+    return first_fit(kernel.candidates(), lambda chosen: _Lowering(node, target).emit(chosen), tiling)
 
 
 def _integers(value: Value | None) -> tuple[int, ...] | None:
@@ -77,13 +75,14 @@ class _Chunk:
 
 
 class _Lowering:
-    def __init__(self, node: Node, target: Target, chip_block: int) -> None:
-        self.chip_block = chip_block
+    tiling: ReductionTiling
+
+    def __init__(self, node: Node, target: Target) -> None:
         self.node = node
         self.body = body_of(node)
         self.values = outer_values(node)
         self.outputs = outer_outputs(node)
-        self.task = KernelTask(node, "reduction")
+        self.task = KernelTask(node, "reduction", target)
         self.paths = MemoryPaths(self.task, target)
         place = next(
             (i for i, n in enumerate(self.body.nodes) if n.op in REDUCE | NORMALISE | ARG or n.op in _POOLS), None
@@ -157,31 +156,45 @@ class _Lowering:
         values = [*seen, *(v for _, v in self.outputs)]
         return Space(self.task, self.full, self.format, values, kinds=kinds, logical=logical)
 
-    def run(self) -> list[Record]:
-        if any(d == 0 for _, v in self.outputs for d in shape_of(v)):
-            return []
+    def candidates(self) -> Iterator[ReductionTiling]:
+        """Hosts take rows whole as long as L2 holds a block, and read longer ones once for each pass. On a chip all
+        passes read from UB.
+        """
+        self._enter()
+        inner_kept = bool(self.kept) and self.kept[-1] == len(self.space.groups) - 1
+        if self.paths.explicit:
+            lanes = 32 if inner_kept else 1
+            for elements in halvings(1 << 13, 32):
+                most = max(1, elements // lanes)
+                yield ReductionTiling(elements, lanes, most, most)
+            return
+        lanes = 64 if inner_kept else 1
+        yield ReductionTiling(1 << 13, lanes, 1 << 16, 1 << 12)
+        for chunk in halvings(1 << 12, 1 << 6):
+            yield ReductionTiling(1 << 13, lanes, 1, chunk)
+
+    def _enter(self) -> None:
+        """Checks the node and lays out its index space."""
         self._check()
-        task = self.task
         self.space = space = self._space()
         order_ = space._order
         self.reduced = [g for g, axes in enumerate(space.groups) if order_[axes[0]] in self.axes]
         self.kept = [g for g in range(len(space.groups)) if g not in self.reduced]
+
+    def emit(self, tiling: ReductionTiling) -> list[Record]:
+        self.tiling = tiling
+        self._enter()
+        task, space = self.task, self.space
         sizes = [space.extents[g] for g in self.reduced]
         volume = product(sizes)
-        inner_kept = bool(self.kept) and self.kept[-1] == len(space.groups) - 1
-        lanes = _CHIP_LANES if self.paths.explicit else _LANES
-        self.lanes = lanes if inner_kept else 1
-        most, self.most_in_chunk = _WHOLE, _CHUNK
-        if self.paths.explicit:
-            most = self.most_in_chunk = max(1, self.chip_block // self.lanes)
-        self.whole = isinstance(volume, int) and 0 < volume <= most
+        self.whole = isinstance(volume, int) and 0 < volume <= tiling.whole
         if self.op in ARG and not self.paths.explicit:
             self.whole = True
         pieces = [s if isinstance(s, int) and self.whole else None for s in sizes]
         if self.whole and any(p is None for p in pieces):
             self._direct_only()
         if not self.whole:
-            pieces = list(blocks(sizes, self.most_in_chunk))
+            pieces = list(blocks(sizes, tiling.chunk))
         self.pieces = dict(zip(self.reduced, pieces, strict=True))
         self.starts: dict[int, Dim] = {}
         self.counts: dict[int, Dim] = {}
@@ -212,10 +225,10 @@ class _Lowering:
         extents = [self.space.extents[g] for g in self.kept]
         volume = 1
         for size in self.pieces.values():
-            volume *= size or self.most_in_chunk
-        most = max(1, (self.chip_block if self.paths.explicit else _BLOCK) // volume)
-        if self.lanes > 1:
-            most = max(most, self.lanes)
+            volume *= size or self.tiling.chunk
+        most = max(1, self.tiling.elements // volume)
+        if self.tiling.lanes > 1:
+            most = max(most, self.tiling.lanes)
         elif not self.whole:
             # One row at a time: several would tempt the code generator to lay lanes across rows.
             most = 1

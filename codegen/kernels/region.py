@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
 
-BLOCK = 1 << 13
-"""Elements of a block on the host: long enough to pay for a grid index, short enough that spilled tiles stay in L2."""
+_BLOCK, _LEAST = 1 << 13, 64
+"""Elements of a block: long enough to pay for a grid index, short enough that spilled tiles stay in L2."""
+_MANY, _SMALL_BLOCK = 40, 1 << 10
+"""Of more operators than this, many results of a block live at once."""
 _RUN_TIME_ROW = 1 << 10
 """Elements of a row whose length only the run decides."""
+
+
+@dataclass(frozen=True)
+class RegionTiling(Tiling, kind="region"):
+    """`elements` of a block at most, inner axes first."""
+
+    elements: int
+
+
+def region_tilings(operators: int) -> Iterator[RegionTiling]:
+    """Tilings for so many element-wise operators over one block."""
+    return map(RegionTiling, halvings(_BLOCK if operators <= _MANY else _SMALL_BLOCK, _LEAST))
 
 
 def blocks(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
@@ -53,7 +69,7 @@ def grid_blocks(task: KernelTask, extents: Sequence[Dim], block: Sequence[int]) 
     return starts, counts
 
 
-def lower_region(node: Node, target: Target) -> list[Record]:
+def lower_region(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of element-wise operators; NotLowerable says why there is none."""
     body = body_of(node)
     if refused := [n for n in body.nodes if not can_emit(n)]:
@@ -65,26 +81,21 @@ def lower_region(node: Node, target: Target) -> list[Record]:
         raise NotLowerable("results of different shapes")
     if any(d == 0 for d in shape):
         return []
-    most = BLOCK if len(body.nodes) <= 40 else BLOCK // 8
-    while True:
-        task = _emit(node, target, outputs, most)
-        if not target.explicit_memory or task.bytes_in("UB") <= target.memories["UB"].bytes:
-            return [task.record(work=product(task.extent(d) for d in shape) * len(body.nodes))]
-        most //= 2
-        if most < 64:
-            raise NotLowerable("a block does not fit the vector engine's memory")
+    candidates = region_tilings(len(body.nodes))
+    return first_fit(candidates, lambda chosen: _emit(node, target, outputs, chosen), tiling)
 
 
-def _emit(node: Node, target: Target, outputs: Sequence[tuple[str, Value]], most: int) -> KernelTask:
-    """The task with blocks of at most so many elements."""
+def _emit(
+    node: Node, target: Target, outputs: Sequence[tuple[str, Value]], tiling: RegionTiling
+) -> list[Record]:
     body, values = body_of(node), outer_values(node)
     used = {v.name for n in body.nodes for v in n.inputs if v is not None}
     read = {name: v for name, v in values.items() if name in used and immediate(v) is None}
     first = outputs[0][1]
-    task = KernelTask(node, "region")
+    task = KernelTask(node, "region", target)
     paths = MemoryPaths(task, target)
     space = Space(task, shape_of(first), first.format, [*read.values(), *(o for _, o in outputs)])
-    block = blocks(space.extents, most)
+    block = blocks(space.extents, tiling.elements)
     starts, counts = grid_blocks(task, space.extents, block)
     index = [s + axis(i) for i, s in enumerate(starts)]
     # Rows of tiles are whole blocks of a chip's memory, for the smallest element.
@@ -108,4 +119,4 @@ def _emit(node: Node, target: Target, outputs: Sequence[tuple[str, Value]], most
             raise NotLowerable("a result that is one number")
         else:
             task.expands(destination, result)
-    return task
+    return [task.record(work=product(task.extent(d) for d in shape_of(first)) * len(body.nodes))]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
+from codegen.kernels.tiling import DoesNotFit
+from codegen.targets.target import Target
 from codegen.tile.build import Buffer, ProgramBuilder
+from codegen.tile.chip_rules import check_tiles
 from codegen.tile.text import program_to_text
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import KernelRecord, TaskOperand
@@ -27,9 +29,9 @@ class KernelTask(ProgramBuilder):
     extents are baked; each distinct run-time extent is a dim unless `relate` has given it as an expression of others.
     """
 
-    def __init__(self, node: Node, family: str) -> None:
-        super().__init__(family.replace("-", "_"))
-        self.node = node
+    def __init__(self, node: Node, family: str, target: Target) -> None:
+        super().__init__(family)
+        self.node, self.target = node, target
         self.family = family
         self._operands: list[TaskOperand] = []
         self._known: dict[object, Buffer] = {}
@@ -80,10 +82,6 @@ class KernelTask(ProgramBuilder):
         """The memory of a tile declared before."""
         return next(t.scope for t in self._tiles if t.name == name)
 
-    def bytes_in(self, scope: str) -> int:
-        """Bytes of all tiles in a memory."""
-        return sum(prod(t.shape) * t.dtype.bytes * t.depth for t in self._tiles if t.scope == scope)
-
     def workspace(self, dtype: DType, shape: Sequence[Dim]) -> Buffer:
         """Scratch in global memory that lives during the task."""
         size: Dim = dtype.bytes
@@ -96,8 +94,10 @@ class KernelTask(ProgramBuilder):
         return substitute(value, dict(self._values))
 
     def record(self, work: Dim = 0, may_alias: tuple[tuple[int, int], ...] = ()) -> KernelRecord:
-        """The finished task; `work` counts scalar operations in program dims."""
+        """The finished task; `work` counts scalar operations in program dims. DoesNotFit if its tiles do not."""
         program = self.finish()
+        if misfit := check_tiles(program.tiles, self.target):
+            raise DoesNotFit(misfit[1])
         return KernelRecord(
             program_to_text(program), tuple(self._operands), tuple(v for _, v in self._values),
             self._graph(program.grid_size()), self.node.name, self.family, self._graph(work), may_alias,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from codegen.kernels.movement_copy import Walk, emit_copy, program_dim
+from codegen.kernels.movement_copy import MovementTiling, Walk, emit_copy, program_dim
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_space import order
 from codegen.kernels.region_task import KernelTask
+from codegen.targets.target import Target
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
@@ -30,7 +31,7 @@ def _factors(op: Node, x: Value, y: Value) -> list[int]:
     return factors
 
 
-def lower_resize(node: Node, op: Node, x: Value, y: Value, explicit: bool) -> list[Record]:
+def lower_resize(node: Node, op: Node, x: Value, y: Value, target: Target, tiling: MovementTiling) -> list[Record]:
     """Tasks of a Resize; NotLowerable if its mode or factors have no kernel."""
     if str(op.attrs.get("mode", "nearest")) != "nearest" or op.attrs.get("axes"):
         raise NotLowerable("Resize other than nearest")
@@ -53,9 +54,9 @@ def lower_resize(node: Node, op: Node, x: Value, y: Value, explicit: bool) -> li
         extents += [size] + ([factor] if factor > 1 else [])
     if any(e == 0 for e in extents):
         return []
-    task = KernelTask(node, "movement")
+    task = KernelTask(node, "movement", target)
     emit_copy(
-        task, x, y, extents, [reads[a] for a in order(x.format, len(shape))],
-        [w for a in order(y.format, len(shape)) for w in writes[a]], None, explicit,
+        task, tiling, x, y, extents, [reads[a] for a in order(x.format, len(shape))],
+        [w for a in order(y.format, len(shape)) for w in writes[a]],
     )  # fmt: skip
     return [task.record(work=product(program_dim(task, e) for e in extents))]

@@ -6,10 +6,13 @@ scatters into them, so that no two touch an element and the order of combination
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
@@ -18,12 +21,16 @@ from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
 from tensor_types.dtypes import I32, I64
 
-_COLUMNS = 256
-_BLOCK = 1 << 12
-"""Elements of a block that passes through a tile."""
+
+@dataclass(frozen=True)
+class ScatterTiling(Tiling, kind="scatter"):
+    """`columns` of a grid index; `elements` of a block that passes through a tile."""
+
+    columns: int
+    elements: int
 
 
-def lower_scatter(node: Node, target: Target) -> list[Record]:
+def lower_scatter(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of one operator; NotLowerable for indices of several axes or of a part of the data."""
     body, known = body_of(node), body_values(node)
     operator = body.nodes[0]
@@ -52,15 +59,21 @@ def lower_scatter(node: Node, target: Target) -> list[Record]:
     outer, inner = product(shape[:where]), product(shape[where + 1 :])
     if 0 in (outer, shape[where], inner):
         return []
-    task = KernelTask(node, "scatter")
-    extents = [task.extent(outer), task.extent(shape[where]), task.extent(inner)]
-    _emit(task, target, (data, indices, updates, result), extents, task.extent(count), operator.op, reduce)
-    return [task.record(work=product(extents) + extents[0] * task.extent(count) * extents[2], may_alias=((1, 0),))]
+
+    def emit(chosen: ScatterTiling) -> list[Record]:
+        task = KernelTask(node, "scatter", target)
+        extents = [task.extent(outer), task.extent(shape[where]), task.extent(inner)]
+        updated = task.extent(count)
+        _emit(task, target, (data, indices, updates, result), extents, updated, operator.op, reduce, chosen)
+        return [task.record(work=product(extents) + extents[0] * updated * extents[2], may_alias=((1, 0),))]
+
+    candidates = (ScatterTiling(columns, 16 * columns) for columns in halvings(256, 32))
+    return first_fit(candidates, emit, tiling)
 
 
 def _emit(
     task: KernelTask, target: Target, values: tuple[Value, Value, Value, Value], extents: list[Dim], count: Dim,
-    op: str, reduce: str,
+    op: str, reduce: str, tiling: ScatterTiling,
 ) -> None:  # fmt: skip
     paths = MemoryPaths(task, target)
     data, indices, updates, result = values
@@ -68,8 +81,8 @@ def _emit(
     x, y = task.operand(data, shape=extents), task.operand(result, "out", extents)
     source = task.operand(updates, shape=(outer, count, inner))
     index = _Indices(task, indices, (outer, count, inner) if op == "ScatterElements" else (count,), paths)
-    width = min(inner, _COLUMNS) if isinstance(inner, int) else _COLUMNS
-    rows = max(1, _BLOCK // max(width, 32 // data.dtype.bytes))
+    width = min(inner, tiling.columns) if isinstance(inner, int) else tiling.columns
+    rows = max(1, tiling.elements // max(width, 32 // data.dtype.bytes))
     (at, column), (one, columns) = grid_blocks(task, (outer, inner), (1, width))
     paths.require(data.dtype)
     passing = paths.tile(data.dtype, (1, rows, width))

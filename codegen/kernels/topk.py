@@ -6,6 +6,7 @@ many results are a matter of sorting, which the tile language does not have: the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 
 from codegen.kernels.index_words import IndexWords
@@ -13,6 +14,7 @@ from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import Imm, View, axis
@@ -24,12 +26,16 @@ from tensor_types.dtypes import BOOL, I32, I64, DType
 _MOST_RESULTS = 64
 _MOST_ELEMENTS = 1 << 13
 """Of a row."""
-_BLOCK = 1 << 13
-"""Elements of the rows of a grid index."""
-_CHIP_BLOCK = 1 << 12
 
 
-def lower_topk(node: Node, target: Target) -> list[Record] | None:
+@dataclass(frozen=True)
+class TopkTiling(Tiling, kind="topk"):
+    """`rows` of a grid index."""
+
+    rows: int
+
+
+def lower_topk(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node around a TopK; NotLowerable says why there is none."""
     body, values = body_of(node), body_values(node)
     (top,) = body.nodes
@@ -45,16 +51,26 @@ def lower_topk(node: Node, target: Target) -> list[Record] | None:
         raise NotLowerable("values in plain order only")
     if k == 0 or 0 in shape:
         return []
-    task = KernelTask(node, "topk")
+    # Rows of a chip's tiles are whole blocks of 32 B, for bytes too.
+    most = max(1, (1 << 12) // (-(-n // 32) * 32) if target.explicit_memory else (1 << 13) // n)
+    return first_fit(map(TopkTiling, halvings(most)), lambda chosen: _emit(node, target, chosen), tiling)
+
+
+def _emit(node: Node, target: Target, tiling: TopkTiling) -> list[Record]:
+    values, (top,) = body_values(node), body_of(node).nodes
+    x, k = _operands(top, values)
+    shape = shape_of(x)
+    where = int(top.attrs.get("axis", -1)) % len(shape)  # type: ignore[arg-type]
+    n = shape[where]
+    assert isinstance(n, int)
+    task = KernelTask(node, "topk", target)
     paths = MemoryPaths(task, target)
     paths.require(x.dtype)
     outer, inner = (task.extent(product(part)) for part in (shape[:where], shape[where + 1 :]))
-    # Rows of a chip's tiles are whole blocks of 32 B, for bytes too.
-    most = max(1, _CHIP_BLOCK // (-(-n // 32) * 32) if paths.explicit else _BLOCK // n)
     # Rows of a block follow each other along the axes behind the row's own, if there are any.
     along = 0 if inner == 1 else 1
     extent = (outer, inner)[along]
-    rows = min(most, extent) if isinstance(extent, int) else most
+    rows = min(tiling.rows, extent) if isinstance(extent, int) else tiling.rows
     starts, counts = grid_blocks(task, (outer, inner), (rows, 1) if along == 0 else (1, rows))
     place: list[Dim] = [s + axis(0) if i == along else s for i, s in enumerate(starts)]
     count = counts[along]

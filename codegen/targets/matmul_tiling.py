@@ -41,7 +41,7 @@ _ROW_STEP = 12
 
 
 @dataclass(frozen=True)
-class MatmulTiling:
+class Blocking:
     """`panel`: columns NR of a packed panel of b. `block_rows`: rows of m (for convolution: rows of the output image).
 
     `panels_outside` is True when the loop over panels encloses the loop over row blocks.
@@ -55,7 +55,7 @@ class MatmulTiling:
 def recommend_tiling(
     m: int, k: int, n: int, kind: str = "gemm", *, vector_bytes: int, registers: int, l2_bytes: int = 1 << 20,
     element_bytes: int = 4, width: int = 1, row_bytes: int = 0,
-) -> MatmulTiling:  # fmt: skip
+) -> Blocking:  # fmt: skip
     """Blocks for dst[m, n] = a[m, k] * b[k, n].
 
     `kind` is 'gemm' (also GEMV, 1x1 convolution with unit stride and attention products) or 'conv'. Of a convolution, m
@@ -72,9 +72,9 @@ def recommend_tiling(
         rows = -(-m // width)
         most = max(1, l2_bytes // 4 // max(1, row_bytes))
         parts = -(-rows // most)
-        return MatmulTiling(panel, -(-rows // parts), panels_outside=False)
+        return Blocking(panel, -(-rows // parts), panels_outside=False)
     if m * k * element_bytes <= 4 * l2_bytes:
-        return MatmulTiling(panel, max(1, m), panels_outside=True)
+        return Blocking(panel, max(1, m), panels_outside=True)
     parts = -(-m // _BLOCK_ROWS)
     block = -(-m // parts)
-    return MatmulTiling(panel, -(-block // _ROW_STEP) * _ROW_STEP, panels_outside=False)
+    return Blocking(panel, -(-block // _ROW_STEP) * _ROW_STEP, panels_outside=False)

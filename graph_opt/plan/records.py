@@ -47,6 +47,8 @@ class KernelRecord:
     """Rough number of scalar operations, for the choice of chunk sizes; 0 when trivial."""
     may_alias: tuple[tuple[int, int], ...] = ()
     """(output operand, input operand) pairs that may share bytes element for element."""
+    tiling: str = ""
+    """How the kernel is cut, in the text form of `codegen.kernels.tiling`; "" where there is nothing to choose."""
 
 
 @dataclass(frozen=True)
