@@ -16,7 +16,7 @@ from acl_runtime.dims_of_shapes import TensorSpec
 from acl_runtime.executor import Executor
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
-from acl_runtime.plan_format import PlanValue
+from acl_runtime.plan_format import ModelPlan, PlanValue
 from acl_runtime.profile import Profile, TaskTime
 from acl_runtime.run_state import RunState
 from tensor_types.dims import evaluate, names
@@ -76,6 +76,15 @@ class InferSession:
     def dims(self) -> dict[str, tuple[int, int | None]]:
         """Named dims of the model and the inclusive ranges that it was converted for (None: unbounded)."""
         return dict(self._model.plan.dims)
+
+    @property
+    def plan(self) -> ModelPlan:
+        """The checked plan that runs."""
+        return self._model.plan
+
+    def dims_of(self, input_shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The named dims that these input shapes give. InvalidModel as for `infer`."""
+        return dict(self._bind(input_shapes).dims)
 
     def output_shapes(self, input_shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...] | None]:
         """Shapes of the outputs for these input shapes, None where the run decides. InvalidModel as for `infer`."""

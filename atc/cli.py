@@ -26,6 +26,7 @@ from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, 
 from atc.convert_command import convert, convert_as_atc
 from atc.key_commands import key_app
 from atc.option_values import shapes
+from atc.profile_command import profile
 from atc.spelling import is_atc_spelling
 from atc.usage import UsageError
 
@@ -45,6 +46,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 
 app.command()(convert)
+app.command()(profile)
 
 
 @app.command()
