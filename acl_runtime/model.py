@@ -22,6 +22,7 @@ from acl_runtime.segment import LoadedSegment
 from codegen.llvm.detect import detect_host_class, require_runnable
 from tensor_types.dims import evaluate
 from tensor_types.errors import InvalidModel
+from tensor_types.recipes import Source
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
@@ -96,7 +97,8 @@ class LoadedModel:
                     array = self.package.array(packed, value.dtype.name, shape, position)
                     position = align(position + array.nbytes)
                 else:
-                    array = kernel_form(array, constant.permute, constant.reshape, constant.packing)
+                    form = kernel_form(Source(array), constant.permute, constant.reshape, constant.packing)
+                    array = np.asarray(form.array(), order="C")
             arrays.append(array)
         return arrays, position
 

@@ -26,8 +26,9 @@ import numpy as np
 
 from acl_runtime.om import FusedGraph, PackageError, write_package
 from acl_runtime.om.container import align
-from tensor_types.dtypes import from_numpy
+from tensor_types import recipes
 from tensor_types.formats import Format, parse_format
+from tensor_types.recipes import Recipe, blocks
 
 PORTABLE = "portable"
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
@@ -59,18 +60,19 @@ def section(host: str, part: str) -> str:
     return f"{PORTABLE}/{part}" if host == PORTABLE else f"class/{host}/{part}"
 
 
-def constant_table(constants: Mapping[str, np.ndarray]) -> dict[str, ConstantEntry]:
+def constant_table(constants: Mapping[str, Recipe]) -> dict[str, ConstantEntry]:
     """The table of these constants, in name order, as `write_model` lays them out in `weights`."""
     table, position = {}, 0
     for name in sorted(constants):
-        array = constants[name]
-        kind = from_numpy(array.dtype).name
+        recipe = constants[name]
+        kind = recipe.dtype.name
         if kind == "str":
-            words = tuple(w.decode() if isinstance(w, bytes) else str(w) for w in array.reshape(-1).tolist())
-            table[name] = ConstantEntry(kind, tuple(array.shape), strings=words)
+            elements = recipe.array().reshape(-1).tolist()
+            words = tuple(w.decode() if isinstance(w, bytes) else str(w) for w in elements)
+            table[name] = ConstantEntry(kind, recipe.shape, strings=words)
             continue
-        table[name] = ConstantEntry(kind, tuple(array.shape), position)
-        position = align(position + array.nbytes)
+        table[name] = ConstantEntry(kind, recipe.shape, position)
+        position = align(position + recipe.nbytes)
     return table
 
 
@@ -78,7 +80,7 @@ def write_model(
     path: str | os.PathLike[str],
     *,
     classes: Mapping[str, ClassPart],
-    constants: Mapping[str, np.ndarray],
+    constants: Mapping[str, Recipe],
     viewer: FusedGraph,
     graph_text: str = "",
     report: Mapping[str, Any] | None = None,
@@ -86,9 +88,10 @@ def write_model(
 ) -> None:
     """Writes a package.
 
-    `classes` maps host class names, or 'portable', to their parts; `constants` are canonical arrays of every constant
-    that a task takes; `viewer` is what viewers of the format show, its constants at the offsets of `constant_table`;
-    `header` is recorded as it is (tool version, flags). Raises PackageError.
+    `classes` maps host class names, or 'portable', to their parts; `constants` are recipes of the canonical tensors of
+    every constant that a task takes, evaluated block by block; `viewer` is what viewers of the format show, its
+    constants at the offsets of `constant_table`; `header` is recorded as it is (tool version, flags). Raises
+    PackageError.
     """
     table = constant_table(constants)
     rows = {
@@ -134,14 +137,14 @@ def read_objects(data: memoryview) -> list[bytes]:
 
 
 def kernel_form(
-    array: np.ndarray, permute: Sequence[int] | None, reshape: Sequence[int] | None, packing: Format
-) -> np.ndarray:
-    """A constant as a kernel wants it: permuted, then reshaped, then packed; contiguous."""
+    constant: Recipe, permute: Sequence[int] | None, reshape: Sequence[int] | None, packing: Format
+) -> Recipe:
+    """A constant as a kernel wants it: permuted, then reshaped, then packed."""
     if permute is not None:
-        array = array.transpose(permute)
+        constant = recipes.permute(constant, permute)
     if reshape is not None:
-        array = array.reshape(reshape)
-    return packing.to_physical(array)
+        constant = recipes.reshape(constant, reshape)
+    return recipes.pack(constant, packing)
 
 
 def is_stored(row: Mapping[str, Any]) -> bool:
@@ -149,23 +152,23 @@ def is_stored(row: Mapping[str, Any]) -> bool:
     return row["permute"] is None and row["packing"] == "plain"
 
 
-def _packed(plan: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> Iterator[np.ndarray | bytes]:
+def _packed(plan: Mapping[str, Any], constants: Mapping[str, Recipe]) -> Iterator[np.ndarray | bytes]:
     for segment in plan["segments"]:
         for row in segment["constants"]:
             if is_stored(row):
                 continue
-            array = constants[segment["values"][row["value"]]["name"]]
-            packed = kernel_form(array, row["permute"], row["reshape"], parse_format(row["packing"]))
-            yield packed
+            constant = constants[segment["values"][row["value"]]["name"]]
+            packed = kernel_form(constant, row["permute"], row["reshape"], parse_format(row["packing"]))
+            yield from blocks(packed)
             yield bytes(align(packed.nbytes) - packed.nbytes)
 
 
-def _weights(constants: Mapping[str, np.ndarray]) -> Iterator[np.ndarray | bytes]:
+def _weights(constants: Mapping[str, Recipe]) -> Iterator[np.ndarray | bytes]:
     for name in sorted(constants):
-        array = constants[name]
-        if from_numpy(array.dtype).name != "str":
-            yield array
-            yield bytes(align(array.nbytes) - array.nbytes)
+        recipe = constants[name]
+        if recipe.dtype.name != "str":
+            yield from blocks(recipe)
+            yield bytes(align(recipe.nbytes) - recipe.nbytes)
 
 
 def _json(value: Any) -> bytes:

@@ -185,7 +185,7 @@ def convert(
         **_memory(planned),
     )
     with progress.stage("package"), writing("--output"):
-        constants = {v.name: v.data for v in graph.constants() if v.data is not None}
+        constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
         signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)
         write_model(
             package,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from acl_runtime.om import ConstDesc, FusedGraph, NodeDesc, TensorDesc
 from acl_runtime.package_layout import constant_table
 from codegen.lowering import Lowered
 from graph_opt.ir import Graph, Value
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
+from tensor_types.recipes import Recipe
 
 
-def viewer_graph(graph: Graph, lowered: Lowered, constants: Mapping[str, np.ndarray]) -> FusedGraph:
+def viewer_graph(graph: Graph, lowered: Lowered, constants: Mapping[str, Recipe]) -> FusedGraph:
     """The graph of tasks. A value that several tasks write in parts shows as a chain of its versions."""
     shown = _Viewer(graph)
     for record in lowered.records:

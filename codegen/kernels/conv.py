@@ -51,7 +51,7 @@ def lower_conv(node: Node, target: Target, tiling: Tiling | None = None) -> list
     x, w, third = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
     bias = None if anchor.op == "ConvInteger" else third
     assert x is not None and w is not None
-    if w.data is None:
+    if not w.is_constant:
         raise NotLowerable(f"the weight {w.name} is not constant")
     shape_of(x)
     shape_of(anchor.output)

@@ -22,7 +22,7 @@ Operand: TypeAlias = View | Imm
 
 def immediate(value: Value) -> Imm | None:
     """The immediate that a constant of one element stands for; None for every other value."""
-    if value.data is None or value.data.size != 1:
+    if value.recipe is None or value.recipe.size != 1:
         return None
     item = value.data.reshape(()).item()
     if isinstance(item, bool | int | float):

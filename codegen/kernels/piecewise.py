@@ -269,7 +269,7 @@ class _Piece:
         if node is None:
             outer = self.body.outer[value.name]
             self.leaves[name] = (outer, place)
-            return self.graph.add_value(name, outer.dtype, outer.shape, data=outer.data)
+            return self.graph.add_value(name, outer.dtype, outer.shape, data=outer.recipe)
         operands = self.body.operands(value, place, self.box.extents)
         if node.op in _SOURCES or node.op == "Concat":
             ((source, there),) = operands

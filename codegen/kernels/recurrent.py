@@ -59,7 +59,7 @@ class Recurrence(ABC):
         directions, rows, hidden = shape_of(self.r)
         if not all(isinstance(d, int) for d in (directions, rows, hidden, width)):
             raise NotLowerable("input and hidden sizes must be static")
-        if self.w.data is None or self.r.data is None:
+        if not (self.w.is_constant and self.r.is_constant):
             raise NotLowerable("weights must be constants")
         if x.dtype not in (F32, F16, BF16) or any(not v.format.is_plain for v in self.values.values()):
             raise NotLowerable("f32, f16 and bf16 in plain order only")

@@ -51,5 +51,5 @@ def _surface_constants(graph: Graph, node: Node, record: Record) -> None:
         return
     for operand in record.operands:
         inner = node.subgraphs["body"].values.get(operand.value or "")
-        if inner is not None and inner.data is not None and inner.name not in graph.values:
-            graph.add_constant(inner.name, inner.data, inner.dtype)
+        if inner is not None and inner.recipe is not None and inner.name not in graph.values:
+            graph.add_constant(inner.name, inner.recipe, inner.dtype)

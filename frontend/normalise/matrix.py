@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import numpy as np
-
 from frontend.normalise.pending import PendingNode, form
 from graph_opt.ir import Value
+from tensor_types.recipes import permute
 
 
 @form("Gemm")
@@ -56,10 +55,11 @@ def _vectors_as_matrices(node: PendingNode) -> None:
 
 def _transposed(node: PendingNode, value: Value) -> Value:
     """The transposed matrix: a view of a constant, shared by all its users, or a node."""
-    if value.data is None or value.data.ndim != 2:
+    if value.recipe is None or value.rank != 2:
         return node.emit("Transpose", [value], {"perm": (1, 0)})
     name = f"{value.name}.transposed"
     known = node.graph.values.get(name)
-    if known is not None and known.data is not None and np.shares_memory(known.data, value.data):
+    turned = permute(value.recipe, (1, 0))
+    if known is not None and known.recipe == turned:
         return known
-    return node.graph.add_constant(node.free_name(name), value.data.T, value.dtype)
+    return node.graph.add_constant(node.free_name(name), turned, value.dtype)

@@ -11,12 +11,11 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graph_opt.ir import Node, Value, ops
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dims import Dim
+from tensor_types.recipes import reshape, stack
 
 _SPREADS = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Where", "PRelu"})
 """Operators whose constant operands may differ from expert to expert: they broadcast."""
@@ -93,7 +92,7 @@ class Body:
     def _number(self, value: Value, user: Node | None, expressions: Expressions, found: dict[Value, int]) -> int:
         if value in found:
             return found[value]
-        if value.data is not None:
+        if value.is_constant:
             return expressions.number(_constant_key(value, user))
         leaf, node = self.leaf_of(value), value.producer
         if leaf is None and node not in self.nodes:
@@ -131,20 +130,20 @@ def _acts_on_rows(node: Node) -> bool:
         return False
     if node.op == "MatMul":
         x, weight = node.inputs
-        return x is not None and x.data is None and weight is not None and weight.data is not None and weight.rank == 2
+        return x is not None and not x.is_constant and weight is not None and weight.is_constant and weight.rank == 2
     return declared.kind == "elementwise" and declared.deterministic
 
 
 def _constant_key(value: Value, user: Node | None) -> tuple[object, ...]:
     """Matrices and what broadcasts along rows count by shape, other constants by content."""
-    data = value.data
-    assert data is not None
+    recipe = value.recipe
+    assert recipe is not None
     if user is not None and user.op == "MatMul":
-        return "matrix", data.shape, value.dtype
-    if data.size not in (1, data.shape[-1] if data.shape else 1):
+        return "matrix", recipe.shape, value.dtype
+    if recipe.size not in (1, recipe.shape[-1] if recipe.shape else 1):
         raise Mismatch(f"%{value.name} differs from token to token")
-    content = b"" if user is not None and user.op in _SPREADS else data.tobytes()
-    return "constant", data.size, value.dtype, content
+    content = b"" if user is not None and user.op in _SPREADS else recipe.array().tobytes()
+    return "constant", recipe.size, value.dtype, content
 
 
 class RowBodies:
@@ -175,7 +174,7 @@ class RowBodies:
             return None
         if key not in self._made:
             leaf = self.bodies[0].leaf_of(first)
-            if first.data is not None:
+            if first.is_constant:
                 self._made[key] = self._constant(values)
             elif leaf is not None:
                 self._made[key] = self.leaf_rows(leaf)
@@ -200,12 +199,13 @@ class RowBodies:
     def _constant(self, values: Sequence[Value | None]) -> Value:
         """A constant that does not depend on the token: one for all rows, or the line of each row's expert."""
         first = values[0]
-        assert first is not None and first.data is not None
+        assert first is not None and first.recipe is not None
         if len({v.data.tobytes() for v in values if v is not None and v.data is not None}) > 1:
             return self.per_row(self._stacked(values, first.name, lines=True))
-        return first if first.data.ndim < 2 else self.rewriter.constant(first.data.reshape(-1), first.name, first.dtype)
+        line = reshape(first.recipe, [first.recipe.size])
+        return first if first.rank < 2 else self.rewriter.constant(line, first.name)
 
     def _stacked(self, values: Sequence[Value | None], name: str, lines: bool = False) -> Value:
-        arrays = [v.data.reshape(-1) if lines else v.data for v in values if v is not None and v.data is not None]
-        dtype = values[0].dtype if values[0] is not None else None
-        return self.rewriter.constant(np.stack(arrays), f"{name}/experts", dtype)
+        parts = [v.recipe for v in values if v is not None and v.recipe is not None]
+        stacked = stack([reshape(p, [p.size]) for p in parts] if lines else parts)
+        return self.rewriter.constant(stacked, f"{name}/experts")

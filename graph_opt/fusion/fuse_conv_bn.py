@@ -17,6 +17,7 @@ import numpy as np
 from graph_opt.ir.patterns import Declined, Match, OpPattern, Pattern, any_value, attribute, constant, op, optional
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.rules import Rule, RulePass
+from tensor_types import recipes
 
 _CONV = op("Conv|ConvTranspose", any_value("x"), constant("weight"), optional(constant("bias")), name="conv")
 
@@ -43,9 +44,11 @@ def _fold(rewriter: Rewriter, match: Match) -> Declined | None:
     scale, shift = _scale_and_shift(match)
     factor = scale.reshape([-1 if a == int(transposed) else 1 for a in range(weight.rank)])
     shifted = shift if bias is None else np.asarray(bias.data, np.float64) * scale + shift
+    assert weight.recipe is not None
+    scaled = recipes.scale(weight.recipe, recipes.Source(factor), weight.dtype)
     parameters = [
-        rewriter.constant(data.astype(weight.dtype.numpy), f"{weight.name}/{name}", weight.dtype)
-        for data, name in ((np.asarray(weight.data, np.float64) * factor, "bn"), (shifted, "bn_bias"))
+        rewriter.constant(scaled, f"{weight.name}/bn"),
+        rewriter.constant(shifted.astype(weight.dtype.numpy), f"{weight.name}/bn_bias", weight.dtype),
     ]
     match.become(rewriter, conv.op, [match["x"], *parameters], conv.attrs, conv.name)
     return None

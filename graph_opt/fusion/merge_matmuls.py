@@ -18,13 +18,14 @@ import numpy as np
 
 from graph_opt.ir import Graph, Node, Value, ops
 from graph_opt.ir.rewriter import Rewriter
+from tensor_types.recipes import Recipe, reshape, stack
 
 
 @dataclass(frozen=True)
 class _Sibling:
     product: Node
-    weight: np.ndarray
-    bias: np.ndarray | None
+    weight: Recipe
+    bias: Recipe | None
     result: Value
     last: Node
 
@@ -58,7 +59,7 @@ def _groups(graph: Graph, value: Value) -> list[list[_Sibling]]:
 
 def _sibling(graph: Graph, node: Node) -> _Sibling | None:
     weight = node.inputs[1]
-    if weight is None or weight.data is None or weight.data.ndim != 2 or node not in graph.nodes:
+    if weight is None or weight.recipe is None or weight.rank != 2 or node not in graph.nodes:
         return None
     result, last, bias = node.output, node, None
     if len(result.uses) == 1 and not graph.is_output(result):
@@ -66,14 +67,14 @@ def _sibling(graph: Graph, node: Node) -> _Sibling | None:
         other = user.inputs[1 - place] if user.op == "Add" and len(user.inputs) == 2 else None
         if (
             other is not None
-            and other.data is not None
-            and 1 <= other.data.ndim <= result.rank
-            and other.data.size == other.data.shape[-1] == weight.data.shape[1]
+            and other.recipe is not None
+            and 1 <= other.rank <= result.rank
+            and other.recipe.size == other.recipe.shape[-1] == weight.recipe.shape[1]
         ):
-            result, last, bias = user.output, user, other.data.reshape(-1)
+            result, last, bias = user.output, user, reshape(other.recipe, [other.recipe.size])
     if graph.is_output(result) or any(_is_elementwise(user) for user, _ in result.uses):
         return None
-    return _Sibling(node, weight.data, bias, result, last)
+    return _Sibling(node, weight.recipe, bias, result, last)
 
 
 def _is_elementwise(node: Node) -> bool:
@@ -86,12 +87,12 @@ def _merge(graph: Graph, x: Value, group: Sequence[_Sibling]) -> None:
     rewriter = Rewriter(graph)
     at = min((s.product for s in group), key=graph.nodes.index)
     ones = (1,) * (x.rank - 2)
-    weight = np.stack([s.weight for s in group]).reshape(len(group), *ones, *group[0].weight.shape)
+    weight = reshape(stack([s.weight for s in group]), (len(group), *ones, *group[0].weight.shape))
     stacked = rewriter.constant(weight, f"{at.name}/merged")
     value = rewriter.insert("MatMul", [x, stacked], before=at, name=f"{at.name}/merged").output
     biases = [s.bias for s in group if s.bias is not None]
     if biases:
-        bias = np.stack(biases).reshape(len(group), *ones, 1, -1)
+        bias = reshape(stack(biases), (len(group), *ones, 1, biases[0].size))
         added = rewriter.constant(bias, f"{at.name}/merged_bias")
         value = rewriter.insert("Add", [value, added], before=at, name=f"{at.name}/merged_bias").output
     names = [f"{s.result.name}/slice" for s in group]

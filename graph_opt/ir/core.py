@@ -23,6 +23,7 @@ import numpy as np
 from tensor_types.dims import Dim
 from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
+from tensor_types.recipes import Recipe, Source
 
 AttrValue: TypeAlias = int | float | str | bool | None | Sequence[int] | Sequence[float] | Sequence[str] | np.ndarray
 
@@ -53,8 +54,10 @@ class Requirement:
 class Value:
     """One tensor. `shape` is None while the rank is unknown; dims that only the data decides have fresh names `u0`...
 
-    `data` is the content of a constant. `content` is the symbolic content of a small integer tensor (flattened dims),
-    which lets shape arithmetic fold away. `producer` is None for graph inputs, constants and outer values.
+    `recipe` tells the content of a constant, however big; `data` is that content as an array, for small ones: passes
+    that change a big one add steps to its recipe. `content` is the symbolic content of a small integer tensor
+    (flattened dims), which lets shape arithmetic fold away. `producer` is None for graph inputs, constants and outer
+    values.
 
     `uses` are (node, index): input `index` of the node, or its guard -1 - index where the index is negative.
     """
@@ -63,14 +66,19 @@ class Value:
     dtype: DType
     shape: tuple[Dim, ...] | None
     format: Format = PLAIN
-    data: np.ndarray | None = None
+    recipe: Recipe | None = None
     content: tuple[Dim, ...] | None = None
     producer: Node | None = None
     uses: list[tuple[Node, int]] = field(default_factory=list, repr=False)
 
     @property
     def is_constant(self) -> bool:
-        return self.data is not None
+        return self.recipe is not None
+
+    @property
+    def data(self) -> np.ndarray | None:
+        """The content of a constant, evaluated anew on every access when it is big and no view of its source."""
+        return None if self.recipe is None else self.recipe.array()
 
     @property
     def rank(self) -> int:
@@ -180,15 +188,16 @@ class Graph:
         dtype: DType,
         shape: tuple[Dim, ...] | None,
         *,
-        data: np.ndarray | None = None,
+        data: np.ndarray | Recipe | None = None,
         format: Format = PLAIN,
     ) -> Value:
         """A new value; a name that is taken gets a suffix."""
-        value = Value(self.fresh_name(name), dtype, shape, format, data)
+        recipe = data if data is None or isinstance(data, Recipe) else Source(np.asanyarray(data))
+        value = Value(self.fresh_name(name), dtype, shape, format, recipe)
         self.values[value.name] = value
         return value
 
-    def add_constant(self, name: str, data: np.ndarray, dtype: DType) -> Value:
+    def add_constant(self, name: str, data: np.ndarray | Recipe, dtype: DType) -> Value:
         """A new constant."""
         return self.add_value(name, dtype, tuple(data.shape), data=data)
 

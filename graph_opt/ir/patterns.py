@@ -288,11 +288,11 @@ def scalar(number: float | None = None, name: str = "", *, tolerance: float = 1e
     """A constant of one element; with `number`, of that value up to a relative `tolerance`."""
 
     def fits(value: Value) -> bool:
-        if value.data is None or value.data.size != 1:
+        if value.recipe is None or value.recipe.size != 1:
             return False
         if number is None:
             return True
-        return abs(float(np.asarray(value.data).reshape(-1)[0]) - number) <= tolerance * max(abs(number), 1e-30)
+        return abs(float(value.recipe.array().reshape(-1)[0]) - number) <= tolerance * max(abs(number), 1e-30)
 
     return _Any(name, fits, True, f"the constant {number}" if number is not None else name or "a scalar constant")
 

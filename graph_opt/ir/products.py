@@ -81,9 +81,9 @@ class Product(NodePattern):
 
 def _number(value: Value | None) -> float | None:
     """The number of a constant of one element."""
-    if value is None or value.data is None or value.data.size != 1 or not value.dtype.is_float:
+    if value is None or value.recipe is None or value.recipe.size != 1 or not value.dtype.is_float:
         return None
-    return float(value.data.reshape(()))
+    return float(value.recipe.array().reshape(()))
 
 
 def _parts(node: Node, inverse: bool) -> tuple[_Term, ...]:
@@ -97,7 +97,7 @@ def _parts(node: Node, inverse: bool) -> tuple[_Term, ...]:
         return ((x, not inverse),)
     if node.op == "Neg":
         return ((x, inverse),)
-    if node.op == "Pow" and y is not None and y.data is not None and y.data.size == 1:
-        power = float(y.data.reshape(()))
+    if node.op == "Pow" and y is not None and y.recipe is not None and y.recipe.size == 1:
+        power = float(y.recipe.array().reshape(()))
         return ((x, inverse),) * int(power) if power in (2.0, 3.0) else ()
     return ()

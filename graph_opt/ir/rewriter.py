@@ -20,6 +20,7 @@ from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import is_fresh
 from tensor_types.dims import names
 from tensor_types.dtypes import DType, from_numpy
+from tensor_types.recipes import Recipe
 
 
 def combine(first: str, second: str) -> str:
@@ -63,8 +64,12 @@ class Rewriter:
 
     # --- making values and nodes
 
-    def constant(self, data: np.ndarray | float | int, name: str = "const", dtype: DType | None = None) -> Value:
-        """A new constant of the array's own dtype, or of `dtype`."""
+    def constant(
+        self, data: np.ndarray | Recipe | float | int, name: str = "const", dtype: DType | None = None
+    ) -> Value:
+        """A new constant of the array's own dtype, or of `dtype`; a recipe has its own."""
+        if isinstance(data, Recipe):
+            return self.graph.add_constant(name, data, data.dtype)
         array = np.asarray(data, dtype.numpy if dtype else None)
         return self.graph.add_constant(name, array, dtype or from_numpy(array.dtype))
 
@@ -258,7 +263,7 @@ class Rewriter:
             if value in made:
                 continue
             copy = inner[value] = _clone(value, body)
-            if value.data is not None and value.data.size == 1:
+            if value.recipe is not None and value.recipe.size == 1:
                 scalars.append(value)
             else:
                 inputs.append(value)
@@ -357,9 +362,9 @@ class Rewriter:
 
     def _surface(self, inner: Value) -> Value:
         known = self.graph.values.get(inner.name)
-        if inner.data is not None and known is not None and known.data is inner.data:
+        if inner.recipe is not None and known is not None and known.recipe is inner.recipe:
             return known
-        value = self.graph.add_value(inner.name, inner.dtype, inner.shape, data=inner.data, format=inner.format)
+        value = self.graph.add_value(inner.name, inner.dtype, inner.shape, data=inner.recipe, format=inner.format)
         value.content = inner.content
         return value
 
@@ -376,7 +381,7 @@ def _is_refined_by(old: Value, new: Value) -> bool:
 
 
 def _clone(value: Value, graph: Graph) -> Value:
-    copy = graph.add_value(value.name, value.dtype, value.shape, data=value.data, format=value.format)
+    copy = graph.add_value(value.name, value.dtype, value.shape, data=value.recipe, format=value.format)
     copy.content = value.content
     return copy
 

@@ -18,7 +18,6 @@ Subgraphs follow the node as `body = graph ... { ... }`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -32,6 +31,7 @@ from tensor_types.dims import Dim
 from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import F32, DType, dtype, from_numpy
 from tensor_types.formats import PLAIN, Format, parse_format
+from tensor_types.recipes import Source, blocks
 
 DENSE_LIMIT = 32
 """Constants of more elements are elided."""
@@ -115,16 +115,17 @@ def _declared(value: Value) -> str:
 
 
 def _data(value: Value) -> str:
-    data = value.data
-    assert data is not None
-    if isinstance(data, DescribedArray) and data.words is not None:
-        return data.words
-    flat = np.asarray(data).reshape(-1)
-    if flat.size and value.dtype.kind not in ("handle", "complex") and (flat == flat[0]).all():
-        return f"splat {_number(flat[0], value.dtype)}"
-    if flat.size > DENSE_LIMIT:
-        return f'elided "{hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()[:8]}"'
-    return f"dense [{', '.join(_number(v, value.dtype) for v in flat)}]"
+    recipe = value.recipe
+    assert recipe is not None
+    if isinstance(recipe, Source) and isinstance(recipe.content, DescribedArray) and recipe.content.words is not None:
+        return recipe.content.words
+    if recipe.size and value.dtype.kind not in ("handle", "complex"):
+        first = next(blocks(recipe, 1)).reshape(-1)[0]
+        if all((part == first).all() for part in blocks(recipe)):
+            return f"splat {_number(first, value.dtype)}"
+    if recipe.size > DENSE_LIMIT:
+        return f'elided "{recipe.digest[:8]}"'
+    return f"dense [{', '.join(_number(v, value.dtype) for v in recipe.array().reshape(-1))}]"
 
 
 def _number(value: object, kind: DType) -> str:
@@ -308,7 +309,7 @@ class _Reader:
             if not typed or not value.is_static:
                 raise self.error("a static type")
             self.expect("=")
-            value.data = self.data(value.dtype, cast("tuple[int, ...]", value.shape))
+            value.recipe = Source(self.data(value.dtype, cast("tuple[int, ...]", value.shape)))
         elif self.accept("origin"):
             source = self.word()
             self.expect("=")
@@ -361,7 +362,7 @@ class _Reader:
             if name == "Fused":
                 body.dims = graph.dims
                 for outer, inner in zip(inputs, body.inputs, strict=True):
-                    inner.data = None if outer is None else outer.data
+                    inner.recipe = None if outer is None else outer.recipe
         if not typed:
             infer_node(graph, node)
 

@@ -7,7 +7,6 @@ from collections import Counter
 from graph_opt.ir import ops
 from graph_opt.ir.core import RELATIONS, Graph, Guards, Node, Value
 from tensor_types.dims import product
-from tensor_types.dtypes import from_numpy
 
 
 class InvalidGraph(Exception):
@@ -73,7 +72,7 @@ def _verify_graph(
                 raise InvalidGraph(f"%{value.name} is an output of {node}, but its producer is {value.producer}")
             if id(value) in available:
                 raise InvalidGraph(f"%{value.name} is made twice, also by {node}")
-            if value.data is not None:
+            if value.is_constant:
                 raise InvalidGraph(f"%{value.name} is a constant and an output of {node}")
             _verify_content(value)
             available[id(value)] = value
@@ -153,12 +152,12 @@ def _verify_node(node: Node, available: dict[int, Value]) -> None:
 
 
 def _verify_constant(value: Value) -> None:
-    data = value.data
-    assert data is not None
-    if value.shape != tuple(data.shape):
-        raise InvalidGraph(f"constant {value} holds data of shape {tuple(data.shape)}")
-    if from_numpy(data.dtype) != value.dtype:
-        raise InvalidGraph(f"constant {value} holds data of dtype {data.dtype}")
+    recipe = value.recipe
+    assert recipe is not None
+    if value.shape != recipe.shape:
+        raise InvalidGraph(f"constant {value} holds data of shape {recipe.shape}")
+    if recipe.dtype != value.dtype:
+        raise InvalidGraph(f"constant {value} holds data of dtype {recipe.dtype}")
 
 
 def _verify_content(value: Value) -> None:

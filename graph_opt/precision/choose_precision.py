@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.precision.decisions import inside_kernels, narrow_nodes, narrowable_inputs
 from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES
-from tensor_types.dtypes import F16, F32, DType
+from tensor_types.dtypes import F32, DType
+from tensor_types.recipes import cast
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,6 @@ class ChoosePrecision:
         if policy.narrow is not None and chosen:
             _Retyping(graph, policy.narrow, chosen).run()
         return bool(chosen)
-
-
-def narrowed_constant(data: np.ndarray, dtype: DType) -> np.ndarray:
-    """`data` rounded to `dtype`; finite numbers stay finite in f16."""
-    if dtype == F16:
-        limit = np.float32(65504)
-        data = np.where(np.isfinite(data), np.clip(data, -limit, limit), data)
-    with np.errstate(over="ignore"):
-        return np.asarray(data).astype(dtype.numpy)
 
 
 class _Retyping:
@@ -94,9 +84,9 @@ class _Retyping:
         if value in self.rounded:
             return value
         if value not in self.narrow_of:
-            if value.data is not None:
-                data = narrowed_constant(value.data, self.dtype)
-                self.narrow_of[value] = self.rewriter.constant(data, f"{value.name}/{self.dtype}", self.dtype)
+            if value.recipe is not None:
+                narrow = cast(value.recipe, self.dtype)
+                self.narrow_of[value] = self.rewriter.constant(narrow, f"{value.name}/{self.dtype}")
             else:
                 self.narrow_of[value] = self._cast(value, self.dtype, before)
         return self.narrow_of[value]
@@ -145,7 +135,7 @@ class _Retyping:
                 self.f32_of[value], self.narrow_of[public] = public, value
         for body in node.subgraphs.values():
             for outer, inner in zip(node.inputs, body.inputs, strict=True):
-                inner.data = None if outer is None else outer.data
+                inner.recipe = None if outer is None else outer.recipe
         infer_node(self.graph, node)
         for value in node.outputs:
             if value.dtype == self.dtype:

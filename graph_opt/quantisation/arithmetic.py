@@ -39,8 +39,9 @@ class Arithmetic:
         """The value in another dtype; a constant is converted now."""
         if value.dtype == dtype:
             return value
-        if value.data is not None:
-            return self.constant(np.asarray(value.data).astype(dtype.numpy), value.name.rsplit("/", 1)[-1])
+        if value.recipe is not None:
+            wide = value.recipe.array().astype(dtype.numpy)  # a parameter, not a weight
+            return self.constant(wide, value.name.rsplit("/", 1)[-1])
         return self("Cast", value, to=dtype.onnx)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from graph_opt.ir.core import AttrValue, Graph, Node
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import is_single
+from tensor_types.recipes import permute
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class DequantizeLate:
             if origin is None or origin.op != "DequantizeLinear" or node.op not in ("Gather", "Transpose"):
                 continue
             codes = origin.inputs[0]
-            if codes is None or codes.data is None or origin.attrs.get("block_size"):
+            if codes is None or codes.recipe is None or origin.attrs.get("block_size"):
                 continue
             single = all(is_single(v) for v in origin.inputs[1:])
             if node.op == "Gather" and not single:
@@ -41,10 +40,8 @@ class DequantizeLate:
                 operands = [codes, node.inputs[1]]
                 moved = rewriter.insert("Gather", operands, node.attrs, before=node, name=node.name).output
             else:
-                order = _order(node, codes.data.ndim)
-                moved = rewriter.constant(
-                    np.ascontiguousarray(codes.data.transpose(order)), f"{codes.name}/transposed", codes.dtype
-                )
+                order = _order(node, codes.rank)
+                moved = rewriter.constant(permute(codes.recipe, order), f"{codes.name}/transposed")
                 attrs["axis"] = 0 if single else order.index(int(attrs.get("axis", 1)) % len(order))  # type: ignore[arg-type]
             late = rewriter.insert(
                 "DequantizeLinear", [moved, *origin.inputs[1:]], attrs, before=node, name=f"{node.name}/dequantize"

@@ -50,10 +50,10 @@ class EliminateCommonSubexpressions:
         graph, changed = rewriter.graph, False
         first: dict[Hashable, Value] = {}
         for value in graph.constants():
-            data = value.data
-            if data is None or data.nbytes > self.limit or value.dtype.kind == "handle" or value in graph.inputs:
+            recipe = value.recipe
+            if recipe is None or recipe.nbytes > self.limit or value.dtype.kind == "handle" or value in graph.inputs:
                 continue
-            kept = first.setdefault((value.dtype, data.shape, value.format, data.tobytes()), value)
+            kept = first.setdefault((recipe, value.format), value)
             if kept is not value and value.uses and replaceable(graph, value, kept):
                 rewriter.replace(value, kept, "same")
                 changed = True

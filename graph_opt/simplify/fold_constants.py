@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,12 +11,10 @@ import numpy as np
 from graph_opt.ir import ops
 from graph_opt.ir.core import Graph, Node
 from graph_opt.ir.rewriter import Rewriter
+from graph_opt.simplify.constant_recipes import Evaluate, recipe_of
 from graph_opt.simplify.scopes import control_graphs, replaceable
-from tensor_types.dtypes import from_numpy
 from tensor_types.errors import UnsupportedOperator
-
-Evaluate = Callable[[str, Mapping[str, Any], Sequence[np.ndarray | None], int], Sequence[Any]]
-"""op, attributes, inputs, number of outputs -> results; raises UnsupportedOperator for an op that it does not know."""
+from tensor_types.recipes import SMALL, Recipe, Source
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,7 @@ class FoldConstants:
     1. The operator is deterministic, has no subgraph and is none of `keep`.
     2. No result has more than `limit` bytes, unless it is no larger than the inputs.
     3. Results of another dtype or shape than inference says are not taken.
+    4. What is big and can be said as a recipe is not computed before it is written.
     DequantizeLinear is kept: it says how a weight is stored, which integer kernels want to know.
     """
 
@@ -48,24 +47,24 @@ class FoldConstants:
             return False
         if not all(v is None or v.is_constant for v in node.inputs):
             return False
-        known = sum(v.data.nbytes for v in node.inputs if v is not None and v.data is not None)
+        known = _known_bytes(node)
         return not any(v.is_static and _bytes(v.shape, v.dtype.bytes) > max(self.limit, known) for v in node.outputs)
 
     def _replace(self, rewriter: Rewriter, node: Node) -> bool:
         graph = rewriter.graph
-        inputs = [None if v is None else v.data for v in node.inputs]
+        known = _known_bytes(node)
+        recipe = recipe_of(node, self.evaluate) if known > SMALL else None
         try:
-            results = self.evaluate(node.op, node.attrs, inputs, len(node.outputs))
+            results = self._results(node) if recipe is None else [recipe]
         except UnsupportedOperator:
             return False
-        known = sum(a.nbytes for a in inputs if a is not None)
         changed = False
         for value, result in zip(node.outputs, results, strict=False):
-            if not isinstance(result, np.ndarray | np.generic):
+            if not isinstance(result, np.ndarray | np.generic | Recipe):
                 continue
-            data = np.asarray(result)
+            data = result if isinstance(result, Recipe) else Source(np.asarray(result))
             fits = value.shape is None or not value.is_static or value.shape == data.shape
-            if not fits or data.nbytes > max(self.limit, known) or from_numpy(data.dtype) != value.dtype:
+            if not fits or data.nbytes > max(self.limit, known) or data.dtype != value.dtype:
                 continue
             constant = graph.add_constant(value.name, data, value.dtype)
             if replaceable(graph, value, constant):
@@ -74,6 +73,14 @@ class FoldConstants:
             else:
                 del graph.values[constant.name]
         return changed
+
+    def _results(self, node: Node) -> Sequence[Any]:
+        inputs = [None if v is None else v.data for v in node.inputs]
+        return self.evaluate(node.op, node.attrs, inputs, len(node.outputs))
+
+
+def _known_bytes(node: Node) -> int:
+    return sum(v.recipe.nbytes for v in node.inputs if v is not None and v.recipe is not None)
 
 
 def _bytes(shape: Any, size: int) -> int:

@@ -15,7 +15,7 @@ def move_branch(graph: Graph, node: Node, branch: Graph, guards: Guards) -> list
     outer: dict[Value, Value] = {}
     renamed: dict[str, str] = {}
     for inner in branch.values.values():
-        value = graph.add_value(inner.name, inner.dtype, inner.shape, data=inner.data, format=inner.format)
+        value = graph.add_value(inner.name, inner.dtype, inner.shape, data=inner.recipe, format=inner.format)
         value.content = inner.content
         outer[inner] = value
         renamed[inner.name] = value.name

@@ -11,6 +11,7 @@ from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.ops.registry import content_of
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.scopes import replace_nodes
+from tensor_types.recipes import blocks
 
 _SAME_SHAPE = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"}
 _SINGLE = {"Concat", "Sum", "Max", "Min", "Mean"}
@@ -81,11 +82,12 @@ def _neutral_operand(node: Node) -> Value | None:
         return None
     a, b = node.inputs
     for x, other in ((a, b), (b, a)):
-        if x is None or other is None or other.data is None or x.shape is None or x.shape != node.output.shape:
+        if x is None or other is None or other.recipe is None or x.shape is None or x.shape != node.output.shape:
             continue
         if other is a and node.op in ("Sub", "Div", "Pow"):
             continue
-        if other.data.size and other.dtype.kind in ("float", "int", "uint") and _neutral(node.op, other.data):
+        is_number = other.recipe.size and other.dtype.kind in ("float", "int", "uint")
+        if is_number and all(_neutral(node.op, part) for part in blocks(other.recipe)):
             return x
     return None
 

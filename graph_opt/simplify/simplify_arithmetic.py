@@ -69,13 +69,14 @@ def _other_operator(rewriter: Rewriter, node: Node) -> Value | None:
     x, y = node.input(0), node.input(1)
     if node.op == "Cast" and (source := _exact_source(node)) is not None:
         return _insert(rewriter, node, "Cast", [source], node.attrs)
-    if x is None or y is None or y.data is None or y.data.size != 1 or x.shape != node.output.shape:
+    if x is None or y is None or y.recipe is None or y.recipe.size != 1 or x.shape != node.output.shape:
         return None
-    number = float(y.data.reshape(-1)[0]) if y.dtype.is_float or y.dtype.is_integer else 0.0
+    data = y.recipe.array()
+    number = float(data.reshape(-1)[0]) if y.dtype.is_float or y.dtype.is_integer else 0.0
     if node.op == "Pow" and number == 2 and x.dtype.is_float:
         return _insert(rewriter, node, "Mul", [x, x])
     if node.op == "Div" and x.dtype in (F32, F64) and _invertible(number):
-        inverse = rewriter.constant(np.asarray(1 / y.data, y.data.dtype), f"{y.name}.inverse")
+        inverse = rewriter.constant(np.asarray(1 / data, data.dtype), f"{y.name}.inverse")
         return _insert(rewriter, node, "Mul", [x, inverse])
     return None
 

@@ -27,6 +27,7 @@ from graph_opt.plan import (
 )
 from tensor_types.dims import Dim, Expr, ceildiv, dmin
 from tensor_types.dtypes import F32, I64
+from tensor_types.recipes import Source
 
 BLOCK = 64
 VIEWER = FusedGraph("test", (), (), (), ())
@@ -106,5 +107,5 @@ def write(
     json_plan = model_to_json(plan_model(model))
     part = ClassPart(json_plan, objects, packed=packed)
     name = host_class or detect_host_class()
-    write_model(path, classes={name: part}, constants=constants or {}, viewer=VIEWER, header={"tool": "test"})
+    write_model(path, classes={name: part}, constants={n: Source(a) for n, a in (constants or {}).items()}, viewer=VIEWER, header={"tool": "test"})
     return json_plan

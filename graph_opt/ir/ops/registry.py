@@ -281,14 +281,15 @@ def is_fresh(name: str) -> bool:
 
 def content_of(value: Value) -> tuple[Dim, ...] | None:
     """The elements of a small tensor of whole numbers as dims, flattened in row-major order; None when not known."""
-    if value.data is None:
+    if value.recipe is None:
         return value.content
-    if value.data.size > CONTENT_LIMIT:
+    if value.recipe.size > CONTENT_LIMIT:
         return None
+    elements = value.recipe.array().reshape(-1)
     if value.dtype.kind in ("int", "uint", "bool"):
-        return tuple(int(v) for v in value.data.reshape(-1))
+        return tuple(int(v) for v in elements)
     if value.dtype.is_float:
-        numbers = [float(v) for v in value.data.reshape(-1)]
+        numbers = [float(v) for v in elements]
         return tuple(int(v) for v in numbers) if all(v.is_integer() for v in numbers) else None
     return None
 

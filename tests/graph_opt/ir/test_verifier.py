@@ -8,6 +8,7 @@ import pytest
 from graph_opt.ir.core import Graph, Origin
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import InvalidGraph, verify
+from tensor_types.recipes import Source
 
 TEXT = """graph g(%x: f32[n, 3]) -> (%y) {
   const %w: f32[3, 4] = random seed 1 scale 1.0
@@ -51,11 +52,11 @@ def _no_state(graph: Graph) -> None:
 
 
 def _constant_shape(graph: Graph) -> None:
-    graph.values["w"].data = np.zeros((4, 3), np.float32)
+    graph.values["w"].recipe = Source(np.zeros((4, 3), np.float32))
 
 
 def _constant_dtype(graph: Graph) -> None:
-    graph.values["w"].data = np.zeros((3, 4), np.float64)
+    graph.values["w"].recipe = Source(np.zeros((3, 4), np.float64))
 
 
 def _content(graph: Graph) -> None:
@@ -81,7 +82,7 @@ def _orphan(graph: Graph) -> None:
         (_origin, "does not exist"),
         (_no_state, "but of no value"),
         (_constant_shape, r"holds data of shape \(4, 3\)"),
-        (_constant_dtype, "holds data of dtype float64"),
+        (_constant_dtype, "holds data of dtype f64"),
         (_content, "content of 3 elements"),
         (_arity, "lacks its input B"),
         (_orphan, "nor made by a node"),

@@ -11,9 +11,10 @@ from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph
 from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
-from graph_opt.precision.choose_precision import ChoosePrecision, narrowed_constant
+from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import POLICIES, VERSION_2
 from tensor_types.dtypes import BF16, F16
+from tensor_types.recipes import converted
 
 NONE: frozenset[str] = frozenset()
 HALVES = frozenset({"f32", "f16", "bf16"})
@@ -217,9 +218,9 @@ def test_guards_go_to_the_casts() -> None:
 
 def test_finite_constants_stay_finite_in_f16() -> None:
     data = np.array([1e6, -1e6, np.inf, -np.inf, 1.0], np.float32)
-    assert narrowed_constant(data, F16).tolist() == [65504.0, -65504.0, np.inf, -np.inf, 1.0]
-    assert np.isnan(narrowed_constant(np.array([np.nan], np.float32), F16)).all()
-    assert narrowed_constant(data, BF16).astype(np.float32)[0] == 999424.0  # the nearest of 8 significant bits
+    assert converted(data, F16).tolist() == [65504.0, -65504.0, np.inf, -np.inf, 1.0]
+    assert np.isnan(converted(np.array([np.nan], np.float32), F16)).all()
+    assert converted(data, BF16).astype(np.float32)[0] == 999424.0  # the nearest of 8 significant bits
 
 
 def test_the_report_counts_operators_by_dtype() -> None:
