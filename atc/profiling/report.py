@@ -121,7 +121,7 @@ def profile_package(
         after += [tuple(begin + a for a in task.after) for task in segment.tasks]
         begin += len(segment.tasks)
     return ProfileReport(
-        package=str(package), tool=f"openatc {__version__}", command=" ".join(sys.argv),
+        package=str(package), tool=f"openatc {__version__}", command=" ".join(["atc", *sys.argv[1:]]),
         input_digest=_digest(feeds), host_class=session.host_class, threads=threads, runs=runs, kernels=rows,
         total_ms=total, span_ms=profile.seconds * 1e3, plain_ms=profile.plain_seconds * 1e3,
         measuring_overhead=profile.overhead, peaks=peaks, lanes=_lanes(calls, threads),
