@@ -25,7 +25,7 @@ from atc.command_options import (
 from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, table
 from atc.convert_command import convert, convert_as_atc
 from atc.key_commands import key_app
-from atc.option_values import shapes
+from atc.option_values import sizes
 from atc.profile_command import profile
 from atc.spelling import is_atc_spelling
 from atc.usage import UsageError
@@ -65,7 +65,7 @@ def run(
     def work() -> int:
         from atc.run import run_model
 
-        result = run_model(path, input or [], shapes("input_shape", input_shape), loop, threads, output_dir)
+        result = run_model(path, input or [], sizes("input_shape", input_shape), loop, threads, output_dir)
         if json:
             print_json(result)
         else:
@@ -102,7 +102,7 @@ def compare(
 
         if csv:
             check_file(csv, "--csv", [model, *([package] if package else [])])
-        found = compare_model(model, package, input or [], shapes("input_shape", input_shape))
+        found = compare_model(model, package, input or [], sizes("input_shape", input_shape))
         if csv:
             write_csv(csv, found)
         if json:

@@ -48,7 +48,7 @@ def compare_arrays(
     with tempfile.TemporaryDirectory() as folder:
         if package is None:
             package = Path(folder) / "model.om"
-            convert(model, package, Options(input_shape=input_shape))
+            convert(model, package, Options(input_shape=dict(input_shape or {})))
         session = InferSession(0, package, keep=True)
         graph = parse_graph(bytes(open_package(package).section("graph")).decode())
         feeds = session_inputs(session, package, given, input_shape or {})

@@ -112,7 +112,6 @@ REFUSED: dict[str, Refused] = {
     "om": Refused("use atc inspect"),
     "singleop": Refused("make an ONNX model of one node"),
     "mode": Refused("atc inspect and atc check do what other modes are for", ("0",)),
-    "input_shape_range": Refused("use --input_shape with -1 for what stays open"),
     "dynamic_batch_size": Refused(f"{_OPEN}: leave it out"),
     "dynamic_image_size": Refused(f"{_OPEN}: leave it out"),
     "dynamic_dims": Refused(f"{_OPEN}: leave it out"),

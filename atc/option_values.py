@@ -3,9 +3,10 @@ and gives the option's value; UsageError names flag, value, what is allowed and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from atc.usage import UsageError, did_you_mean
 from codegen.targets import chip_names, chip_remark, nano_chips, stand_ins
@@ -13,6 +14,13 @@ from graph_opt.precision.lists import POLICIES, VERSION_2
 
 _TRUE = ("1", "t", "true", "y", "yes")
 _FALSE = ("0", "f", "false", "n", "no")
+
+
+class Noted(NamedTuple):
+    """A value with what the user should know of it."""
+
+    value: Any
+    notes: tuple[str, ...]
 
 
 def one_of(flag: str, value: str, known: Sequence[str], code: str = "E10001") -> str:
@@ -60,19 +68,21 @@ def precision_mode_v2(flag: str, value: str) -> str:
     return VERSION_2[one_of(flag, value, tuple(VERSION_2))]
 
 
-def chips(flag: str, value: Any) -> tuple[str, ...]:
+def input_format(flag: str, value: str) -> str:
+    """The layout of image inputs, in any case."""
+    return one_of(flag, value.upper(), ("ND", "NCHW", "NHWC", "NCDHW", "NDHWC"))
+
+
+def chips(flag: str, value: Any) -> Noted:
     """Names of chips, each once, as the targets spell them. A name may lack "Ascend" and have any case; a family's
-    name is refused with the chips of the family, and so is a chip of another kind (E10055)."""
-    return tuple(dict.fromkeys(_chip(flag, name) for name in (words(flag, value) or ("",))))
-
-
-def chip_notes(value: Any, found: Sequence[str]) -> list[str]:
-    """What to say of the chips that `chips` made of the value: of stand-ins, and of names that are often mistaken."""
-    given = [_known_chips().get(_chip_key(word), "") for word in words("soc_version", value)]
-    notes = [f"{name} is {remark}" for name in found if (remark := chip_remark(name))]
-    return notes + [
-        f"{name} is taken as {chip}: {why}" for name, (chip, why) in stand_ins().items() if name in given
-    ]
+    name is refused with the chips of the family, and so is a chip of another kind (E10055). Chips that stand for
+    others, and names that are often mistaken, are noted."""
+    given = words(flag, value) or ("",)
+    found = tuple(dict.fromkeys(_chip(flag, name) for name in given))
+    meant = [_known_chips()[_chip_key(name)] for name in given]
+    notes = [f"{name} is {remark}" for name in meant if (remark := chip_remark(name))]
+    notes += [f"{name} is taken as {chip}: {why}" for name, (chip, why) in stand_ins().items() if name in meant]
+    return Noted(found, tuple(notes))
 
 
 def _chip_key(name: str) -> str:
@@ -99,26 +109,87 @@ def _chip(flag: str, given: str) -> str:
     )  # fmt: skip
 
 
-def shapes(flag: str, value: Any) -> dict[str, list[int]]:
-    """Dims by input name: of a mapping, or of 'a:1,3,-1;b:'; the last colon splits, so that names may hold colons."""
+Shapes = Mapping[str | int, Sequence[int | tuple[int, int | None]]]
+"""Dims by input: a size, -1 for the model's own, or a range (None: no limit). Keys are names, or numbers where the
+inputs are not named."""
+
+
+def shapes(flag: str, value: Any) -> Shapes:
+    """Dims by input name: of a mapping, or of a text.
+
+    'a:1,3,-1;b:' names inputs; the last colon splits, so that names may hold colons. '1,3,-1;2,3~8' lists their shapes
+    in order. A dim is a size, -1 or a range 3~8 (3~-1 has no upper limit). Errors: E10002 for another form, E10011 for
+    a size that is neither positive nor -1, E10013 for one beyond 2^31 - 1.
+    """
     if isinstance(value, Mapping):
         return {name: list(dims) for name, dims in value.items()}
-    found: dict[str, list[int]] = {}
-    for part in filter(None, (p.strip() for p in (value or "").split(";"))):
+    parts = [p.strip() for p in (value or "").split(";") if p.strip()]
+    if parts and not any(":" in p for p in parts):
+        return {number: _dims(flag, part, part) for number, part in enumerate(parts)}
+    found: dict[str | int, Sequence[int | tuple[int, int | None]]] = {}
+    for part in parts:
         name, colon, dims = part.rpartition(":")
-        try:
-            values = [int(d) for d in dims.split(",") if d.strip()]
-        except ValueError:
-            values = [0]
-        if not colon or not name or any(v == 0 or v < -1 for v in values):
-            raise UsageError(
-                f"--{flag}: {part!r} is not name:d,d,...", code="E10002", where={"flag": f"--{flag}"},
-                remedy='write "name:1,3,224,224;other:1,-1" with positive dims or -1',
-            )  # fmt: skip
+        if not colon or not name:
+            raise _bad_shape(flag, part, "is not name:d,d,...")
         if name in found:
             raise UsageError(
                 f"--{flag} names an input twice", code="E10002", where={"flag": f"--{flag}", "tensor": name},
                 remedy="give each input one shape",
             )  # fmt: skip
-        found[name] = values
+        found[name] = _dims(flag, dims, part)
     return found
+
+
+def sizes(flag: str, value: str) -> dict[str, list[int]]:
+    """As `shapes`, of named inputs, without ranges: what a run takes."""
+    found: dict[str, list[int]] = {}
+    for name, dims in shapes(flag, value).items():
+        if not isinstance(name, str) or not all(isinstance(d, int) for d in dims):
+            raise _bad_shape(flag, value, "names no inputs, or holds a range: a run has sizes")
+        found[name] = [d for d in dims if isinstance(d, int)]
+    return found
+
+
+def shape_ranges(flag: str, value: Any) -> Noted:
+    """As `shapes`, with brackets around the dims of an input: 'a:[1,3~8,-1];b:[2]', and '[1],[2]' without names."""
+    if not isinstance(value, str):
+        return Noted(shapes(flag, value), (_OLD_FORM,))
+    plain = re.sub(r"\]\s*,\s*\[", "];[", value)
+    for part in filter(None, (p.strip() for p in plain.split(";"))):
+        if not re.fullmatch(r"(.+:\s*)?\[[^\[\]]*\]", part):
+            raise UsageError(f"--{flag}: {part!r} is not name:[d,d~d,...]", code="E10048", where={"flag": f"--{flag}"},
+                             remedy='write "name:[1,3~8,-1];other:[2]"')  # fmt: skip
+    return Noted(shapes(flag, plain.replace("[", "").replace("]", "")), (_OLD_FORM,))
+
+
+_OLD_FORM = "--input_shape_range is ATC's older form: --input_shape takes ranges as well"
+
+_MOST = 2**31 - 1
+
+
+def _dims(flag: str, text: str, part: str) -> list[int | tuple[int, int | None]]:
+    return [_dim(flag, word.strip(), part) for word in text.split(",") if text.strip()]
+
+
+def _dim(flag: str, word: str, part: str) -> int | tuple[int, int | None]:
+    low, tilde, high = word.partition("~")
+    try:
+        sizes = [int(low), int(high)] if tilde else [int(low)]
+    except ValueError:
+        raise _bad_shape(flag, part, f"holds {word!r}, which is no size") from None
+    if any(size > _MOST for size in sizes):
+        raise _bad_shape(flag, part, f"holds {word}, beyond the largest size {_MOST}", "E10013")
+    if tilde:
+        if sizes[0] < 1 or (sizes[1] != -1 and sizes[1] < sizes[0]):
+            raise _bad_shape(flag, part, f"holds the range {word}, which has no sizes", "E10011")
+        return sizes[0], None if sizes[1] == -1 else sizes[1]
+    if sizes[0] < -1 or sizes[0] == 0:
+        raise _bad_shape(flag, part, f"holds {word}, which is neither positive nor -1", "E10011")
+    return sizes[0]
+
+
+def _bad_shape(flag: str, part: str, what: str, code: str = "E10002") -> UsageError:
+    return UsageError(
+        f"--{flag}: {part!r} {what}", code=code, where={"flag": f"--{flag}"},
+        remedy='write "name:1,3,224,224;other:1~8,-1": sizes, ranges or -1; quote the text, it may hold a semicolon',
+    )  # fmt: skip

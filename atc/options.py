@@ -36,6 +36,8 @@ class Option:
     also: Mapping[str, tuple[Parser, str]] = field(default_factory=dict)
     several: bool = False
     reported: bool = True
+    overriding: tuple[str, ...] = ()
+    """Flags of `also` that win over the option's own; of others only one may be given."""
 
 
 def option(default: Any, help: str, parse: Parser, **more: Any) -> Any:
@@ -50,8 +52,14 @@ def option(default: Any, help: str, parse: Parser, **more: Any) -> Any:
 class Options:
     """All options of a conversion, checked. `Options.of(...)` makes them of texts and values."""
 
-    input_shape: Mapping[str, list[int]] = option(
-        {}, '"name:d,d;name2:d", -1 stays symbolic', values.shapes, reported=False
+    input_shape: values.Shapes = option(
+        {}, '"name:d,d;name2:d", 1~8 is a range, -1 stays symbolic; without names in the order of inputs',
+        values.shapes, reported=False,
+        also={"input_shape_range": (values.shape_ranges, '"name:[1~8,3,-1];name2:[2]", the older form; it wins')},
+        overriding=("input_shape_range",),
+    )  # fmt: skip
+    input_format: str = option(
+        "", "ND, NCHW, NHWC, NCDHW or NDHWC: where gears and AIPP find height and width", values.input_format
     )
     soc_version: tuple[str, ...] = option(
         ("Ascend910B2",), "chip, or chips with commas, for the estimate", values.chips, reported=False
@@ -81,7 +89,7 @@ class Options:
         problems = Problems()
         found: dict[str, Any] = {}
         notes: list[str] = []
-        for name, value in given.items():
+        for name, value in sorted(given.items(), key=lambda item: _wins(item[0])):
             with problems.gathered():
                 if name in WITHOUT_EFFECT or name in REFUSED:
                     notes.append(note_of(name, str(value)))
@@ -91,13 +99,14 @@ class Options:
                     raise UsageError(f"there is no option {name!r}", where={"flag": f"--{name}"},
                                      remedy=f"{guess}known options: {', '.join(parsers)}")  # fmt: skip
                 owner, parse = parsers[name]
-                if owner in found:
+                if owner in found and not _wins(name):
                     raise UsageError(f"--{owner} and --{name} exclude each other", code="E10056",
                                      where={"flag": f"--{name}"}, remedy="give one of them")  # fmt: skip
                 found[owner] = None
                 found[owner] = parse(name, value)
-                if owner == "soc_version":
-                    notes += values.chip_notes(value, found[owner])
+                if isinstance(found[owner], values.Noted):
+                    notes += found[owner].notes
+                    found[owner] = found[owner].value
         problems.raise_all()
         return cls(**found, notes=tuple(filter(None, notes)))
 
@@ -116,6 +125,11 @@ def declared() -> Iterator[tuple[str, Option]]:
     for found in fields(Options):
         if "option" in found.metadata:
             yield found.name, found.metadata["option"]
+
+
+def _wins(flag: str) -> bool:
+    """True for a flag that replaces what another says of the same option."""
+    return any(flag in about.overriding for _, about in declared())
 
 
 def spellings(name: str, about: Option) -> dict[str, tuple[str, Parser]]:

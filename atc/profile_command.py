@@ -10,7 +10,7 @@ import typer
 
 from atc.command_options import CustomOps, Inputs, Json, Shapes, Threads, guarded, out
 from atc.console import Progress, print_json, table
-from atc.option_values import shapes
+from atc.option_values import sizes
 
 
 def profile(
@@ -43,7 +43,7 @@ def profile(
         for flag, file, _ in files:
             if file is not None:
                 check_file(file, flag, [path])
-        given = shapes("input_shape", input_shape)
+        given = sizes("input_shape", input_shape)
         progress = Progress(None if json else out)
         with tempfile.TemporaryDirectory() as folder:
             package = path

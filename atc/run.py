@@ -40,7 +40,7 @@ def run_model(
         package = path
         if path.suffix == ".onnx":
             package = Path(folder) / "model.om"
-            convert(path, package, Options(input_shape=input_shape))
+            convert(path, package, Options(input_shape=dict(input_shape)))
         session = InferSession(0, package, threads=threads)
         feeds = session_inputs(session, package, read_files(files), input_shape)
         outputs = session.infer(feeds)

@@ -17,7 +17,6 @@ DRIVER_FLAGS = {
     "model": "path of the ONNX file",
     "framework": "5 (ONNX)",
     "output": "path of the package without its extension",
-    "input_format": "NCHW or ND; has no effect on ONNX models",
     "log": "debug, info, warning, error or null",
     "json": "needs no value: one JSON object on standard output",
 }
@@ -75,8 +74,6 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
                 f"--framework={found['framework']} is not available", code="E10007", where={"flag": "--framework"},
                 remedy="export the model to ONNX and use --framework=5",
             )  # fmt: skip
-    with problems.gathered():
-        one_of("input_format", found.get("input_format", "ND"), ("NCHW", "ND"))
     with problems.gathered():
         one_of("log", found.get("log", "null"), ("debug", "info", "warning", "error", "null"), "E10010")
     with problems.gathered():

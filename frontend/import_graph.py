@@ -13,7 +13,7 @@ from frontend.attributes import attribute_values, check_attributes
 from frontend.cache_dims import cache_dims
 from frontend.declared_outputs import odd_output
 from frontend.inline_functions import stamped_opsets
-from frontend.input_dims import Shape, input_shapes, value_type
+from frontend.input_dims import Shape, Wishes, input_shapes, value_type
 from frontend.load_proto import opsets
 from frontend.node_order import in_order
 from frontend.normalise import PendingNode, normalise
@@ -29,7 +29,7 @@ from tensor_types.errors import InvalidModel, ResourceLimit
 Type = tuple[DType, Shape]
 
 
-def import_graph(model: onnx.ModelProto, source: Path, input_shape: Mapping[str, Sequence[int]]) -> Graph:
+def import_graph(model: onnx.ModelProto, source: Path, input_shape: Wishes) -> Graph:
     """The graph of a model without local functions. `source` is its file, beside which external data lies."""
     return _Importer(model, source).top(model.graph, input_shape)
 
@@ -44,7 +44,7 @@ class _Importer:
         """Who made a tensor, in the words of messages, where it is no node."""
         self.warnings: list[str] = []
 
-    def top(self, proto: onnx.GraphProto, input_shape: Mapping[str, Sequence[int]]) -> Graph:
+    def top(self, proto: onnx.GraphProto, input_shape: Wishes) -> Graph:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         # Until IR version 3 each initializer had to be listed as an input too; it is a constant here.
         fed = [item for item in proto.input if item.name not in constants]

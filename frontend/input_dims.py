@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -16,6 +17,10 @@ from tensor_types.errors import InvalidModel
 
 Shape: TypeAlias = tuple[Dim, ...] | None
 Ranges: TypeAlias = dict[str, tuple[int, int | None]]
+DimWish: TypeAlias = int | tuple[int, int | None]
+"""What a user wants of a dim: a size, -1 for the model's own, or the least and the greatest size (None: no limit)."""
+Wishes: TypeAlias = Mapping[str | int, Sequence[DimWish]]
+"""Wishes for the dims of inputs, by the name of the input or by its number."""
 
 
 def value_type(proto: onnx.ValueInfoProto) -> DType:
@@ -31,24 +36,42 @@ def value_type(proto: onnx.ValueInfoProto) -> DType:
 
 
 def input_shapes(
-    inputs: Iterable[onnx.ValueInfoProto], wishes: Mapping[str, Sequence[int]], may_be_empty: Collection[str] = ()
+    inputs: Iterable[onnx.ValueInfoProto], wishes: Wishes, may_be_empty: Collection[str] = ()
 ) -> tuple[dict[str, Shape], Ranges]:
-    """Shape of each graph input, and the ranges of the named dims: from 1 on, from 0 for names in `may_be_empty`."""
+    """Shape of each graph input, and the ranges of the named dims: from 1 on, from 0 for names in `may_be_empty`, and
+    as wished."""
     protos = {p.name: p for p in inputs}
-    for name in wishes:
-        if name not in protos:
-            raise _refused("E10016", f"the model has no input {name!r}", protos, name)
+    wished = dict(_by_name(wishes, protos))
     names = _DimNames(protos.values())
     shapes = {name: _declared(proto, names) for name, proto in protos.items()}
     fixed: dict[str, int] = {}
-    for name, wish in wishes.items():
-        _apply(name, wish, shapes, names, fixed, protos)
+    limits: dict[str, tuple[int, int | None]] = {}
+    for name, wish in wished.items():
+        _apply(name, wish, shapes, names, fixed, limits, protos)
     for name, shape in shapes.items():
         if shape is not None:
             shapes[name] = tuple(fixed.get(str(d), d) for d in shape)
     free = [d for shape in shapes.values() for d in shape or () if not isinstance(d, int)]
     from_zero = {names.named(source) for source in may_be_empty}
-    return shapes, {str(d): (0 if d in from_zero else 1, None) for d in free}
+    return shapes, {str(d): limits.get(str(d), (0 if d in from_zero else 1, None)) for d in free}
+
+
+def _by_name(
+    wishes: Wishes, protos: Mapping[str, onnx.ValueInfoProto]
+) -> Iterator[tuple[str, Sequence[DimWish]]]:
+    names = list(protos)
+    for key, wish in wishes.items():
+        if isinstance(key, int):
+            if key >= len(names):
+                reason = f"shapes are given for {len(wishes)} inputs, the model has {len(names)}"
+                raise _refused("E10016", reason, protos, names[-1] if names else "")
+            yield names[key], wish
+        elif key in protos:
+            yield key, wish
+        else:
+            near = difflib.get_close_matches(key, names, 1)
+            meant = f", did you mean {near[0]!r}?" if near else ""
+            raise _refused("E10016", f"the model has no input {key!r}{meant}", protos, key)
 
 
 class _DimNames:
@@ -103,10 +126,10 @@ def _declared(proto: onnx.ValueInfoProto, names: _DimNames) -> Shape:
 
 
 def _apply(
-    name: str, wish: Sequence[int], shapes: dict[str, Shape], names: _DimNames, fixed: dict[str, int],
-    protos: Mapping[str, onnx.ValueInfoProto],
+    name: str, wish: Sequence[DimWish], shapes: dict[str, Shape], names: _DimNames, fixed: dict[str, int],
+    limits: Ranges, protos: Mapping[str, onnx.ValueInfoProto],
 ) -> None:  # fmt: skip
-    """Notes in `fixed` what the wish says of the dims of one input."""
+    """Notes in `fixed` and `limits` what the wish says of the dims of one input."""
     shape = shapes[name]
     if shape is None:
         shape = tuple(names.unnamed(name, axis) for axis in range(len(wish)))
@@ -116,14 +139,32 @@ def _apply(
     for axis, (extent, own) in enumerate(zip(wish, shape, strict=True)):
         if extent == -1:
             continue
+        low, high = extent if isinstance(extent, tuple) else (extent, extent)
         if isinstance(own, int):
-            if own != extent:
-                raise _refused("E10050", f"axis {axis} is {own} in the model, not {extent}", protos, name)
-        elif extent < 1:
-            raise _refused("E10011", f"axis {axis} is {extent}, but must be positive or -1", protos, name)
-        elif fixed.setdefault(str(own), extent) != extent:
-            reason = f"axis {axis} ({own}) is {fixed[str(own)]} in another place, not {extent}"
+            if not (low <= own and (high is None or own <= high)):
+                raise _refused("E10050", f"axis {axis} is {own} in the model, not {_shown(extent)}", protos, name)
+            continue
+        if low < 1 or (high is not None and high < low):
+            raise _refused("E10011", f"axis {axis} is {_shown(extent)}, but must be positive or -1", protos, name)
+        before = limits.get(str(own), (1, None))
+        limits[str(own)] = both = _intersection(before, (low, high))
+        if both[1] is not None and both[0] > both[1]:
+            reason = f"axis {axis} ({own}) is {_shown(before)} in another place, not {_shown(extent)}"
             raise _refused("E10050", reason, protos, name)
+        if both[0] == both[1]:
+            fixed[str(own)] = both[0]
+
+
+def _intersection(a: tuple[int, int | None], b: tuple[int, int | None]) -> tuple[int, int | None]:
+    highs = [high for high in (a[1], b[1]) if high is not None]
+    return max(a[0], b[0]), min(highs, default=None)
+
+
+def _shown(extent: DimWish) -> str:
+    if isinstance(extent, int):
+        return str(extent)
+    low, high = extent
+    return str(low) if low == high else f"{low}~{'' if high is None else high}"
 
 
 def _refused(code: str, reason: str, protos: Mapping[str, onnx.ValueInfoProto], name: str) -> InvalidModel:

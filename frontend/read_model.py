@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from frontend.import_graph import import_graph
 from frontend.inline_functions import inline_functions
+from frontend.input_dims import Wishes
 from frontend.load_proto import load_proto
 from graph_opt.ir import Graph
 
 
-def read_model(path: str | Path, input_shape: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def read_model(path: str | Path, input_shape: Wishes | None = None) -> Graph:
     """Reads an ONNX file of opset 1 to the newest into the IR, with every type inferred.
 
-    `input_shape` gives dims per input name; -1 keeps the model's own. Fixing one dim fixes every dim of that name.
+    `input_shape` gives dims per input, by its name or number: a size, -1 for the model's own, or a range. What is said
+    of one dim holds for every dim of that name.
     Operators that are not known are kept: `frontend.unsupported(graph)` lists them. Raises InvalidModel with code,
     place and remedy when the file or `input_shape` is wrong.
     """

@@ -61,3 +61,41 @@ def test_python_takes_the_same_flags(tmp_path):
     assert made.soc_version == "Ascend310P3" and made.precision_mode == "force_fp16"
     with pytest.raises(UsageError, match="soc_verson"):
         product.convert(model, soc_verson="310p3")
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("a:1,3,-1;s:", {"a": [1, 3, -1], "s": []}),
+        ("a:b:1~8,3~-1", {"a:b": [(1, 8), (3, None)]}),
+        ("-1,1~2,3;2,3", {0: [-1, (1, 2), 3], 1: [2, 3]}),
+        ("x : 1 , 2 ; ", {"x ": [1, 2]}),
+    ],
+)
+def test_shapes_and_ranges(text, shapes):
+    assert Options.of({"input_shape": text}).input_shape == shapes
+
+
+def test_the_older_form_of_ranges_wins_and_says_so():
+    for order in (1, -1):
+        given = dict([("input_shape_range", "a:[1~2,3,-1];b:[2]"), ("input_shape", "a:1,3,5")][::order])
+        options = Options.of(given)
+        assert options.input_shape == {"a": [(1, 2), 3, -1], "b": [2]} and "--input_shape takes" in options.notes[0]
+    assert Options.of({"input_shape_range": "[1,2~3],[4]"}).input_shape == {0: [1, (2, 3)], 1: [4]}
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "code"),
+    [
+        ("input_shape", "a=1,2", "E10002"), ("input_shape", "a:1,x", "E10002"), ("input_shape", "a:1.5", "E10002"),
+        ("input_shape", "a:1;a:2", "E10002"), ("input_shape", ":1", "E10002"), ("input_shape", "a:1;2", "E10002"),
+        ("input_shape", "a:0,1", "E10011"), ("input_shape", "a:-2", "E10011"), ("input_shape", "a:8~1", "E10011"),
+        ("input_shape", "a:2147483648", "E10013"), ("input_shape", "a:99999999999999999999999", "E10013"),
+        ("input_shape_range", "a:1,2", "E10048"), ("input_shape_range", "a:[1,2", "E10048"),
+        ("input_format", "NC1HWC0", "E10001"),
+    ],
+)  # fmt: skip
+def test_shapes_that_cannot_be_read(flag, text, code):
+    with pytest.raises(UsageError) as caught:
+        Options.of({flag: text})
+    assert caught.value.code == code and caught.value.where["flag"] == f"--{flag}" and caught.value.remedy

@@ -1,0 +1,53 @@
+"""Ranges, names and positions in the shapes that a user gives."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+
+from frontend import read_model
+from tensor_types.errors import InvalidModel
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Two inputs that share a dim, and one with a fixed shape."""
+    ins = [h.make_tensor_value_info(n, T.FLOAT, d) for n, d in (("a:0", ["n", "t", 8]), ("b", ["n"]), ("c", [5]))]
+    nodes = [h.make_node("Neg", [n], [f"y{i}"]) for i, n in enumerate(("a:0", "b", "c"))]
+    outs = [h.make_tensor_value_info(f"y{i}", T.FLOAT, None) for i in range(3)]
+    onnx.save(h.make_model(h.make_graph(nodes, "g", ins, outs), opset_imports=[h.make_opsetid("", 13)]), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "dims"),
+    [
+        ({"a:0": [-1, (2, 9), 8]}, {"n": (1, None), "t": (2, 9)}),
+        ({"a:0": [(2, 9), (3, None), 8], "b": [(4, 20)]}, {"n": (4, 9), "t": (3, None)}),
+        ({"a:0": [(2, 9), 7, 8], "b": [4]}, {}),
+        ({0: [(2, 9), -1, 8], 1: [(9, 9)]}, {"t": (1, None)}),
+        ({"c": [(1, 9)]}, {"n": (1, None), "t": (1, None)}),
+    ],
+)
+def test_dims_get_the_ranges(model, wishes, dims):
+    assert read_model(model, wishes).dims == dims
+
+
+@pytest.mark.parametrize(
+    ("wishes", "code", "said"),
+    [
+        ({"a:0": [(2, 3), -1, 8], "b": [(4, 5)]}, "E10050", "2~3 in another place, not 4~5"),
+        ({"a:0": [4, -1, 8], "b": [5]}, "E10050", "4 in another place, not 5"),
+        ({"c": [(6, 9)]}, "E10050", "5 in the model, not 6~9"),
+        ({0: [-1, -1, 8], 1: [1], 2: [5], 3: [1]}, "E10016", "4 inputs, the model has 3"),
+        ({"a0": [-1, -1, 8]}, "E10016", "did you mean 'a:0'?"),
+        ({"b": [(1, 2), 3]}, "E10049", "2 dims"),
+    ],
+)
+def test_wishes_that_cannot_be(model, wishes, code, said):
+    with pytest.raises(InvalidModel) as caught:
+        read_model(model, wishes)
+    assert caught.value.code == code and said in caught.value.message
+    assert "a:0: f32[n, t, 8]" in caught.value.remedy
