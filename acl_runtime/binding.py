@@ -15,8 +15,10 @@ from acl_runtime.expressions import ExpressionTable
 from acl_runtime.om import PackageError
 from acl_runtime.plan_format import Place, PlanValue, SegmentPlan
 from acl_runtime.segment import LoadedSegment
+from codegen.tile.arithmetic import LARGEST
 from tensor_types.dims import Dim, names, product
-from tensor_types.errors import InvalidModel, OpenAtcError
+from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
+from tensor_types.limits import VARIABLE, limit, shown
 
 ALIGNMENT = 64
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -75,8 +77,8 @@ class Binder:
         for region, count in counts.items():
             self.first_slot[region] = self.n_slots
             self.n_slots += count
-        lists: list[list[int]] = [[] for _ in range(11)]
-        slots, offsets, needs, owners, dims, lows, highs, dim_owners, grids, works, program_grids = lists
+        lists: list[list[int]] = [[] for _ in range(13)]
+        slots, offsets, needs, owners, dims, lows, highs, dim_owners, grids, works, program_grids, sizes, ops = lists
         self.first_arg: list[int] = []
         self.first_dim: list[int] = []
         for number, task in enumerate(plan.tasks):
@@ -85,9 +87,12 @@ class Binder:
             grids.append(table.add(task.grid))
             works.append(table.add(task.work))
             if task.program is None:
-                program_grids.append(table.add(1))
+                for per_program in (program_grids, sizes, ops):
+                    per_program.append(table.add(0))
                 continue
             facts = segment.kernel(task).facts
+            sizes.append(table.add(segment.in_model_dims(task, facts.bounds.size)))
+            ops.append(table.add(segment.in_model_dims(task, facts.bounds.work)))
             program_grids.append(table.add(segment.in_model_dims(task, facts.grid)))
             for place, (_, size) in zip(task.operands, facts.params, strict=True):
                 slots.append(self.slot(place))
@@ -107,6 +112,7 @@ class Binder:
         self._lows, self._highs = np.array(lows, np.int64), np.array(highs, np.int64)
         self._grids, self._works = np.array(grids, np.int64), np.array(works, np.int64)
         self._program_grids = np.array(program_grids, np.int64)
+        self._kernel_sizes, self._kernel_work = np.array(sizes, np.int64), np.array(ops, np.int64)
         self._storage_bytes = np.array([table.add(b) for b, _ in plan.storages], np.int64)
         self._storage_offsets = np.array([table.add(o) for _, o in plan.storages], np.int64)
         self._arena = table.add(plan.arena)
@@ -201,8 +207,19 @@ class Binder:
                 remedy="convert the model again with a range that holds these input shapes",
             )
             refuse([owner], error, task.guard)
+        # The proof of a program holds for dims within its bounds, and a launch has a budget.
+        operations, most = values[self._kernel_work], limit("launch_work")
+        bad = (grid > 0) & ((values[self._kernel_sizes] > LARGEST) | (operations > most))
+        for owner in np.flatnonzero(bad).tolist():
+            task = plan.tasks[owner]
+            reason = "a size or index of a kernel is beyond the integers of a machine"
+            if operations[owner] > most:
+                reason = f"a kernel would take {shown(int(operations[owner]))} operations, {shown(most)} are allowed"
+            remedy = f"use smaller input shapes; {VARIABLE}=launch_work=... raises the limit of operations"
+            too_large = ResourceLimit(reason, where={"node": task.node}, remedy=remedy)
+            refuse([owner], too_large, task.guard)
         native = np.array([t.program is not None for t in plan.tasks], bool)
-        if (native & (grid > 0) & (grid != values[self._program_grids])).any():
+        if (native & (grid > 0) & (grid != values[self._program_grids])).any() or (grid < 0).any():
             raise PackageError("the grid of a task is not that of its program", remedy="convert the model again")
         work = np.maximum(values[self._works], 1)
         per_chunk = np.minimum(_CHUNK_WORK * grid.astype(np.float64) / work, 1e15).astype(np.int64)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.run_state import aligned_empty, new_array
+from acl_runtime.executor import aligned_zeros
+from acl_runtime.run_state import new_array
 
 _SMALL = 1 << 16
 """Bytes below which malloc keeps memory by itself."""
@@ -29,7 +30,7 @@ class ResultMemory:
         self._free: deque[np.ndarray] = deque(maxlen=most)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A 64-byte aligned array of undefined content that nobody else holds."""
+        """A 64-byte aligned array that nobody else holds: zeros, or what an earlier run of the session left."""
         nbytes = 0 if dtype.hasobject else prod(shape) * dtype.itemsize
         if nbytes < _SMALL:
             return new_array(shape, dtype)
@@ -45,7 +46,7 @@ class ResultMemory:
             if block.nbytes == size:
                 return block
             self._free.append(block)
-        return aligned_empty(size)
+        return aligned_zeros(size)
 
 
 class _Lease:

@@ -10,31 +10,23 @@ import numpy as np
 
 from acl_runtime.aicpu import evaluate
 from acl_runtime.binding import Binder, Binding
-from acl_runtime.executor import Executor, TaskFailed
+from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
 from acl_runtime.plan_format import PlanTask
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel, OpenAtcError
 
-_ALIGNMENT = 64
 _REASONS = {
     1: "an index is out of range: the one at flattened position {index} of its indices",
     2: "a size in its input is out of range: {index}",
 }
 
 
-def aligned_empty(nbytes: int) -> np.ndarray:
-    """A u8 array of undefined content that starts at a multiple of 64."""
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + nbytes]
-
-
 def new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A 64-byte aligned array of undefined content."""
+    """A 64-byte aligned array of zeros: what a package never writes must not show what the process held before."""
     if dtype.hasobject:
         return np.empty(shape, dtype)
     count = prod(shape)
-    return aligned_empty(count * dtype.itemsize).view(dtype).reshape(shape)
+    return aligned_zeros(count * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class RunState:
@@ -93,7 +85,7 @@ class RunState:
         nbytes = prod(shape) * value.dtype.bytes
         held = self._passed.get(number)
         if held is None or held.nbytes < nbytes:
-            held = self._passed[number] = aligned_empty(nbytes)
+            held = self._passed[number] = aligned_zeros(nbytes)
         return held[:nbytes].view(value.dtype.numpy).reshape(shape)
 
     def execute(self, inputs: Sequence[np.ndarray | None], outputs: list[Any], timed: bool = False) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from acl_runtime.binding import Binder, Binding
 from acl_runtime.dims_of_shapes import TensorSpec, solve_dims, solve_late_dims
-from acl_runtime.executor import Executor
-from acl_runtime.run_state import RunState, aligned_empty
+from acl_runtime.executor import Executor, aligned_zeros
+from acl_runtime.run_state import RunState
 from acl_runtime.segment import LoadedSegment
 from tensor_types.errors import ResourceLimit
 
@@ -41,7 +41,7 @@ class Arenas:
             spent = found if found is not None else (self.free[-1] if self.free else None)
             self.free = [a for a in self.free if a is not spent]
         try:
-            return aligned_empty(nbytes) if found is None else found
+            return aligned_zeros(nbytes) if found is None else found
         except MemoryError:
             raise ResourceLimit(
                 f"{nbytes} bytes for intermediate tensors cannot be had", remedy="use smaller input shapes"

@@ -15,10 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import TypeAlias
+
+from tensor_types.effort import TooMuchWork, effort, exhausted, spend
+
+MAX_TERMS = 4096
+"""Most terms of an expression."""
+MAX_TEXT = 1 << 14
+"""Longest text of one non-linear term, in characters."""
+_PROOF_STEPS = 200_000
+"""Most steps of one proof; one that needs more counts as not found."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +38,18 @@ class Atom:
     args: tuple[Dim, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind == "dim":
-            return self.name
+        return self.name if self.kind == "dim" else self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.kind in ("min", "max"):
-            return f"{self.kind}({', '.join(str(a) for a in self.args)})"
-        left, right = (str(a) if _is_word(a) else f"({a})" for a in self.args)
-        return f"({left}//{right})" if self.kind == "floordiv" else f"({left}%{right})"
+            text = f"{self.kind}({', '.join(str(a) for a in self.args)})"
+        else:
+            left, right = (str(a) if _is_word(a) else f"({a})" for a in self.args)
+            text = f"({left}//{right})" if self.kind == "floordiv" else f"({left}%{right})"
+        if len(text) > MAX_TEXT:
+            raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
+        return text
 
 
 Monomial: TypeAlias = tuple[Atom, ...]
@@ -99,8 +113,12 @@ class Expr:
 
     def __mul__(self, other: Dim) -> Dim:
         product: dict[Monomial, int] = {}
+        factor = _terms(other)
+        spend(len(self.terms) * len(factor))
+        if len(self.terms) * len(factor) > 4 * MAX_TERMS:
+            raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
         for left, a in self.terms:
-            for right, b in _terms(other):
+            for right, b in factor:
                 key = tuple(sorted(left + right, key=str))
                 product[key] = product.get(key, 0) + a * b
         return _make(product)
@@ -130,6 +148,8 @@ def _make(terms: Mapping[Monomial, int]) -> Dim:
     kept = [(m, f) for m, f in terms.items() if f]
     if not kept:
         return 0
+    if len(kept) > MAX_TERMS:
+        raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
     return Expr(tuple(sorted(kept, key=lambda t: _order(t[0]))))
@@ -137,6 +157,7 @@ def _make(terms: Mapping[Monomial, int]) -> Dim:
 
 def _sum(left: Dim, right: Dim, sign: int) -> Dim:
     total = dict(_terms(left))
+    spend(1 + len(total))
     for monomial, factor in _terms(right):
         total[monomial] = total.get(monomial, 0) + sign * factor
     return _make(total)
@@ -337,6 +358,7 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     """The value with dims replaced; names that `env` lacks stay."""
     if isinstance(value, int) or not env:
         return value
+    spend(len(value.terms))
     total: Dim = 0
     for monomial, factor in value.terms:
         part: Dim = factor
@@ -464,16 +486,23 @@ Range: TypeAlias = tuple[Dim, Dim | None]
 
 def prove_le(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
     """True only if a <= b for all dims in their ranges (a dim without a range is >= 0)."""
-    return _nonneg(b - a, ranges, 24, [2000])
+    try:
+        with effort(_PROOF_STEPS):
+            return _nonneg(b - a, ranges, 24, [2000])
+    except TooMuchWork:
+        if exhausted():
+            raise  # not this proof alone, but all that the caller allows
+        return False
 
 
-def _low_high(value: Dim, ranges: Mapping[str, Range], depth: int) -> tuple[Fraction | None, Fraction | None]:
+def _low_high(value: Dim, ranges: Mapping[str, Range], depth: int) -> tuple[int | None, int | None]:
     """Constant bounds by interval arithmetic; None is unbounded."""
-    low: Fraction | None = Fraction(0)
-    high: Fraction | None = Fraction(0)
+    spend(1)
+    low: int | None = 0
+    high: int | None = 0
     for monomial, factor in _terms(value):
-        lo: Fraction | None = Fraction(1)
-        hi: Fraction | None = Fraction(1)
+        lo: int | None = 1
+        hi: int | None = 1
         for atom in monomial:
             alo, ahi = _atom_bounds(atom, ranges, depth)
             if lo is not None and alo is not None and lo >= 0 and alo >= 0:
@@ -490,7 +519,7 @@ def _low_high(value: Dim, ranges: Mapping[str, Range], depth: int) -> tuple[Frac
     return low, high
 
 
-def _atom_bounds(atom: Atom, ranges: Mapping[str, Range], depth: int) -> tuple[Fraction | None, Fraction | None]:
+def _atom_bounds(atom: Atom, ranges: Mapping[str, Range], depth: int) -> tuple[int | None, int | None]:
     if depth <= 0:
         return None, None
     if atom.kind == "dim":
@@ -510,14 +539,14 @@ def _atom_bounds(atom: Atom, ranges: Mapping[str, Range], depth: int) -> tuple[F
         top = highs[1]
         inner = highs[0] if lows[0] is not None and lows[0] >= 0 else None
         tops = [t for t in (None if top is None else top - 1, inner) if t is not None]
-        return Fraction(0), min(tops) if tops else None
+        return 0, min(tops) if tops else None
     if isinstance(divisor, int):
         return (
-            None if lows[0] is None else Fraction(lows[0] // divisor),
-            None if highs[0] is None else Fraction(highs[0] // divisor),
+            None if lows[0] is None else lows[0] // divisor,
+            None if highs[0] is None else highs[0] // divisor,
         )
     if lows[0] is not None and lows[0] >= 0:
-        return Fraction(0), highs[0]
+        return 0, highs[0]
     return None, None
 
 

@@ -6,6 +6,7 @@ Knows no model, no package and no operator: a task is an address, and a host tas
 
 from acl_runtime.executor.graph import Graph
 from acl_runtime.executor.loader import LoadedCode, LoadError, load_object
+from acl_runtime.executor.native_state import aligned_zeros
 from acl_runtime.executor.run import Executor, Run, TaskFailed
 from acl_runtime.executor.task_record import NO_GUARD, TASK, task_records
 
@@ -18,6 +19,7 @@ __all__ = [
     "LoadedCode",
     "Run",
     "TaskFailed",
+    "aligned_zeros",
     "load_object",
     "task_records",
 ]

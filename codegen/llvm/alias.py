@@ -3,18 +3,21 @@
 A move into a tile is dropped, and later reads of the tile are redirected to its source, if
 1. it copies without converting and without padding, and its axes are axes of the tile;
 2. it is the only instruction that writes the tile, and every read stands behind it in the same block or deeper;
-3. nothing writes the source between the move and the last read (a loop around a read counts as a whole).
+3. nothing writes the source between the move and the last read (a loop around a read counts as a whole);
+4. every read is proven to lie in the part of the tile that the move fills: beyond it the source may have no bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen.llvm.vector_ops import MOVES
 from codegen.llvm.windows import compose
 from codegen.tile.instructions import INSTRUCTIONS
-from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View
+from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View, linear_index
+from codegen.tile.scopes import Ranges, ranges_at, with_axes
+from tensor_types.dims import prove_le
 
 Path = tuple[tuple[int, int], ...]
 """Where a statement stands: (block number, index in it), outermost first; paths compare in program order."""
@@ -24,6 +27,7 @@ Path = tuple[tuple[int, int], ...]
 class _Use:
     path: Path
     stmt: Instr | ReadDim
+    ranges: Ranges
 
 
 def accumulates(instr: Instr) -> bool:
@@ -39,16 +43,18 @@ def reads_of(stmt: Instr | ReadDim) -> list[View]:
     return [*views, stmt.dst] if accumulates(stmt) else views
 
 
-def _uses(body: tuple[Stmt, ...], prefix: Path = (), branch: int = 0) -> Iterator[_Use]:
+def _uses(
+    body: tuple[Stmt, ...], ranges: Mapping[int, Ranges], prefix: Path = (), branch: int = 0
+) -> Iterator[_Use]:
     for number, stmt in enumerate(body):
         path = (*prefix, (branch, number))
         if isinstance(stmt, For):
-            yield from _uses(stmt.body, path)
+            yield from _uses(stmt.body, ranges, path)
         elif isinstance(stmt, If):
-            yield from _uses(stmt.then, path, 0)
-            yield from _uses(stmt.orelse, path, 1)
+            yield from _uses(stmt.then, ranges, path, 0)
+            yield from _uses(stmt.orelse, ranges, path, 1)
         else:
-            yield _Use(path, stmt)
+            yield _Use(path, stmt, ranges[id(stmt)])
 
 
 def _inside(path: Path, block: Path) -> bool:
@@ -64,7 +70,7 @@ def _inside(path: Path, block: Path) -> bool:
 
 def _aliases(program: Program) -> dict[int, Instr]:
     """The moves that can be dropped, by the identity of the statement."""
-    uses = list(_uses(program.body))
+    uses = list(_uses(program.body, {id(stmt): ranges for stmt, ranges in ranges_at(program)}))
     roles = {p.name: p.role for p in program.params}
     dtypes = {p.name: p.dtype for p in program.params} | {t.name: t.dtype for t in program.tiles}
     tiles = {t.name for t in program.tiles}
@@ -93,9 +99,22 @@ def _aliases(program: Program) -> dict[int, Instr]:
             # A write in the statement of the last read itself is behind it only if both are that plain statement.
             if any(p[depth][1] < last or len(p) > depth + 1 for p in between) or _written_in_place(between, mine):
                 continue
-        if all(compose(v, instr.dst, source) is not None for p in uses for v in reads_of(p.stmt) if v.base == tile):
+        windows = [(v, p.ranges) for p in uses for v in reads_of(p.stmt) if v.base == tile]
+        if all(compose(v, instr.dst, source) is not None and _filled(v, instr.dst, r) for v, r in windows):
             found[id(instr)] = instr
     return found
+
+
+def _filled(view: View, through: View, ranges: Ranges) -> bool:
+    """True if every element of `view` is proven to lie in the window `through`, which moves each axis by itself."""
+    inside = with_axes(ranges, view)
+    for index, wanted in zip(through.index, view.index, strict=True):
+        start, steps = linear_index(index, len(through.shape))
+        moving = [k for k, step in enumerate(steps) if step != 0]
+        extent = through.shape[moving[0]] if moving else 1
+        if not (prove_le(start, wanted, inside) and prove_le(wanted, start + extent - 1, inside)):
+            return False
+    return True
 
 
 def _written_in_place(writes: list[Path], reads: list[Path]) -> bool:

@@ -64,7 +64,7 @@ def compile_program(serialised: bytes, target: object) -> bytes:
 
     InvalidModel or VerifyError if the text is no sound program: nothing else is ever compiled.
     """
-    program = read_program(serialised.decode("utf-8", "replace"), host_class(target).name)
+    program, bounds = read_program(serialised.decode("utf-8", "replace"), host_class(target).name)
     lowered = lowering(program, target)
     code = compile_text(lowered.text(), target)
-    return pack_image(facts_of(program, lowered.fn.name, lowered.storage.scratch_bytes), code)
+    return pack_image(facts_of(program, bounds, lowered.fn.name, lowered.storage.scratch_bytes), code)

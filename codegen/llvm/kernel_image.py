@@ -9,36 +9,41 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from codegen.tile.arithmetic import Bounds
 from codegen.tile.ir import ROLES, Param, Program
 from tensor_types.dims import Dim, parse, product
 
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What binding has to know of a program: (role, bytes) of parameters, (name, low, high) of dims, the grid."""
+    """What binding has to know of a program: (role, bytes) of parameters, (name, low, high) of dims, the grid, and the
+    bounds under which the verifier's proof holds."""
 
     symbol: str
     scratch_bytes: int
     params: tuple[tuple[str, Dim], ...]
     dims: tuple[tuple[str, int, int | None], ...]
     grid: Dim
+    bounds: Bounds
 
 
-def facts_of(program: Program, symbol: str, scratch_bytes: int) -> KernelFacts:
-    """The facts of a program that was lowered to a function of that name with so much scratch memory."""
+def facts_of(program: Program, bounds: Bounds, symbol: str, scratch_bytes: int) -> KernelFacts:
+    """The facts of a program: the verifier's bounds, and the function that it was lowered to with so much scratch."""
     return KernelFacts(
         symbol,
         scratch_bytes,
         tuple((p.role, _bytes(p)) for p in program.params),
         tuple((d.name, d.low, d.high) for d in program.dims),
         program.grid_size(),
+        bounds,
     )
 
 
 def pack_image(facts: KernelFacts, code: bytes) -> bytes:
     """The image of an object file and its facts; equal arguments give equal bytes."""
     params = [[role, str(size)] for role, size in facts.params]
-    text = json.dumps([facts.symbol, facts.scratch_bytes, params, facts.dims, str(facts.grid)]).encode()
+    bounds = [str(facts.bounds.size), str(facts.bounds.work)]
+    text = json.dumps([facts.symbol, facts.scratch_bytes, params, facts.dims, str(facts.grid), bounds]).encode()
     return len(text).to_bytes(4, "little") + text + code
 
 
@@ -48,13 +53,14 @@ def unpack_image(image: bytes) -> tuple[KernelFacts, bytes]:
     if not 4 < end < len(image):
         raise ValueError("not a kernel image")
     try:
-        symbol, scratch, params, dims, grid = json.loads(image[4:end])
+        symbol, scratch, params, dims, grid, (size, work) = json.loads(image[4:end])
         facts = KernelFacts(
             symbol,
             scratch,
-            tuple((r, parse(size)) for r, size in params),
+            tuple((r, parse(extent)) for r, extent in params),
             tuple((name, low, high) for name, low, high in dims),
             parse(grid),
+            Bounds(parse(size), parse(work)),
         )
     except (AttributeError, TypeError, RecursionError) as error:
         raise ValueError(f"not a kernel image: {error}") from error

@@ -7,7 +7,7 @@ memory for one block of the outer loops only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from codegen.llvm.regions import Region, Unit
@@ -73,8 +73,12 @@ def tiles_in_memory(units: Iterable[Unit], other_reads: Iterable[View]) -> set[s
     return bases
 
 
-def row_layouts(units: list[Unit], other_reads: Iterable[View]) -> dict[str, Layout]:
-    """Tiles that are accessed by one region only, written there before they are read, and follow its outer loops."""
+def row_layouts(units: list[Unit], other_reads: Iterable[View], repeated: Container[int]) -> dict[str, Layout]:
+    """Tiles that are accessed by one region only, written there before they are read, and follow its outer loops.
+
+    `repeated` are the numbers of units inside loops: there an element that the region reads and did not write before
+    comes from an earlier iteration, so only windows that it wrote may be read.
+    """
     users: dict[str, set[int]] = {v.base: {-1, -2} for v in other_reads}
     for number, unit in enumerate(units):
         if isinstance(unit, Instr):
@@ -96,21 +100,23 @@ def row_layouts(units: list[Unit], other_reads: Iterable[View]) -> dict[str, Lay
         (number,) = numbers
         region = units[number]
         assert isinstance(region, Region)
-        layout = _row_layout(region, base)
+        layout = _row_layout(region, base, number in repeated)
         if layout is not None:
             result[base] = layout
     return result
 
 
-def _row_layout(region: Region, base: str) -> Layout | None:
+def _row_layout(region: Region, base: str, repeated: bool) -> Layout | None:
     outer = set(region.outer)
     follows: tuple[int | None, ...] | None = None
-    written = False
+    written: set[Window] = set()
     for member in region.members():
         for key in [*(w for w in member.reads()), member.dst]:
             if key.base != base:
                 continue
-            if (not written and key is not member.dst) or (not written and member.step.reads_dst):
+            if not written and (key is not member.dst or member.step.reads_dst):
+                return None
+            if repeated and key is not member.dst and key not in written:
                 return None
             mine: list[int | None] = []
             for _, steps in key.axes:
@@ -122,5 +128,5 @@ def _row_layout(region: Region, base: str) -> Layout | None:
                 return None
             follows = tuple(mine)
         if member.dst.base == base:
-            written = True
+            written.add(member.dst)
     return Layout(follows) if follows is not None and any(f is not None for f in follows) else None

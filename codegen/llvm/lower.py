@@ -9,7 +9,7 @@ that failed; a kernel never traps.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from codegen.llvm.alias import resolve_aliases
@@ -78,23 +78,28 @@ def schedule(body: tuple[Stmt, ...]) -> list[Node]:
     return nodes + builder.units()
 
 
-def units_of(nodes: list[Node]) -> tuple[list[Unit], list[View]]:
-    """All units in program order, and the views that other nodes read."""
-    units: list[Unit] = []
-    views: list[View] = []
-    for node in nodes:
-        if isinstance(node, ReadDim):
-            views.append(node.source)
-        elif isinstance(node, Loop):
-            inner = units_of(node.body)
-            units, views = units + inner[0], views + inner[1]
-        elif isinstance(node, Branch):
-            for side in (node.then, node.orelse):
-                inner = units_of(side)
-                units, views = units + inner[0], views + inner[1]
-        else:
-            units.append(node)
-    return units, views
+@dataclass
+class Units:
+    """All units in program order, the numbers of those inside loops, and the views that other nodes read."""
+
+    units: list[Unit] = field(default_factory=list)
+    repeated: set[int] = field(default_factory=set)
+    views: list[View] = field(default_factory=list)
+
+    def add(self, nodes: list[Node], repeated: bool = False) -> None:
+        """Appends what nodes hold."""
+        for node in nodes:
+            if isinstance(node, ReadDim):
+                self.views.append(node.source)
+            elif isinstance(node, Loop):
+                self.add(node.body, True)
+            elif isinstance(node, Branch):
+                self.add(node.then, repeated)
+                self.add(node.orelse, repeated)
+            else:
+                if repeated:
+                    self.repeated.add(len(self.units))
+                self.units.append(node)
 
 
 class Lowering:
@@ -120,10 +125,12 @@ class Lowering:
             self.dims.bind(dim.name, value)
         self.storage = Storage(fn, self.dims, program, pointers, "%scratch")
         nodes = schedule(program.body)
-        units, views = units_of(nodes)
+        found = Units()
+        found.add(nodes)
         tiles = {t.name for t in program.tiles}
-        self.storage.resident = tiles_in_memory(units, views) & tiles
-        self.storage.rows = {b: y for b, y in row_layouts(units, views).items() if b in self.storage.resident}
+        self.storage.resident = tiles_in_memory(found.units, found.views) & tiles
+        rows = row_layouts(found.units, found.views, found.repeated)
+        self.storage.rows = {base: layout for base, layout in rows.items() if base in self.storage.resident}
         extents = [self.dims.value(extent) for _, extent in program.grid]
         with fn.loop("%end", 1, "%begin") as flat, self.dims.scope():
             rest = flat

@@ -9,6 +9,10 @@
 5. Two grid indices never touch the same element of a parameter if one writes it; TSCATTER without `reduce` is exempt,
    its author answers for the indices.
 6. The target holds the tiles, and on a chip has the memory paths and engines.
+7. What is proven of integers holds of the machine's: no value that is compared, divided or used as extent or index can
+   leave 64 bits (`codegen.tile.arithmetic`). Where that depends on the dims, `verify` gives the bounds to be asked for
+   when they are bound. Program dims and dims read from tensors are not negative, divisors are at least 1.
+8. Verification and one launch stay within their budgets (`tensor_types.limits`).
 """
 
 from __future__ import annotations
@@ -20,14 +24,18 @@ from dataclasses import dataclass, field
 
 from codegen.targets.target import Target
 from codegen.tile import chip_rules
+from codegen.tile.arithmetic import LARGEST, Bounds, magnitude, parts, trips
 from codegen.tile.grid_disjoint import Access, unseparated
 from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import ROLES, For, If, Instr, Param, Program, ReadDim, Stmt, Tile, View, linear_index, walk
 from codegen.tile.operand_rules import Rules
+from codegen.tile.scopes import narrow, with_axes
 from codegen.tile.text import MAX_NESTING, MAX_STATEMENTS, statement_to_text
-from tensor_types.dims import Dim, Expr, Range, dim, dmax, dmin, names, prove_le, substitute
+from tensor_types.dims import Dim, Expr, Range, dim, evaluate, names, parse, product, prove_le, substitute
 from tensor_types.dtypes import DType
+from tensor_types.effort import TooMuchWork, effort
 from tensor_types.errors import OpenAtcError
+from tensor_types.limits import VARIABLE, limit, shown
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _RESERVED = {"min", "max", "inf", "nan", "true", "false", "in", "body"}
@@ -44,9 +52,16 @@ class VerifyError(OpenAtcError):
         self.reason = reason
 
 
-def verify(program: Program, target: Target) -> None:
-    """Raises VerifyError unless the program is well formed and safe on the target."""
-    _Verifier(program, target).run()
+def verify(program: Program, target: Target) -> Bounds:
+    """Raises VerifyError unless the program is well formed and safe on the target, for dims within the bounds given."""
+    verifier = _Verifier(program, target)
+    steps = limit("verify_steps")
+    try:
+        with effort(steps):
+            return verifier.run()
+    except TooMuchWork as problem:
+        reason = f"{problem.message}: its proofs need more than {shown(steps)} steps ({VARIABLE}=verify_steps=...)"
+        raise VerifyError(program.name, verifier.at, reason) from None
 
 
 @dataclass
@@ -58,15 +73,23 @@ class _Verifier:
     """Every dim that is defined here, in order of definition."""
     written: set[str] = field(default_factory=set)
     accesses: dict[str, dict[object, Access]] = field(default_factory=dict)
+    magnitudes: dict[str, Dim] = field(default_factory=dict)
+    """What a name never exceeds, in dims of the program."""
+    sized: dict[Dim, None] = field(default_factory=dict)
+    """Magnitudes of everything that must fit the machine's integers."""
+    launches: Dim = 1
+    """How often the current statement runs, at most."""
+    work: Dim = 0
     at: str = ""
 
-    def run(self) -> None:
+    def run(self) -> Bounds:
         self.declarations()
         self.at = "body"
         if sum(1 for _ in walk(self.program.body)) > MAX_STATEMENTS:
             raise self.error(f"more than {MAX_STATEMENTS} statements")
         self.body(self.program.body, 0)
         self.races()
+        return self.bounds()
 
     def error(self, reason: str) -> VerifyError:
         return VerifyError(self.program.name, self.at, reason)
@@ -90,7 +113,10 @@ class _Verifier:
         for param in program.dims:
             self.at = f"dim {param.name}"
             self.require(param.high is None or param.low <= param.high, "its range is empty")
+            self.require(param.low >= 0, "a size is not negative")
             self.define(param.name, param.low, param.high)
+            self.magnitudes[param.name] = dim(param.name)
+            self.sized[dim(param.name)] = None
         for tensor in program.params:
             self.at = f"param {tensor.name}"
             self.fresh(tensor.name)
@@ -115,8 +141,11 @@ class _Verifier:
         for var, extent in program.grid:
             self.at = f"grid {var} < {extent}"
             self.require(names(extent) <= constants, "a grid extent depends on the program's dims only")
+            self.known(extent)
             self.require(self.le(0, extent), "the extent may be negative")
             self.define(var, 0, extent - 1)
+            self.magnitudes[var] = magnitude(extent, self.magnitudes)
+            self.launches = self.launches * trips(extent, self.magnitudes)
 
     def fresh(self, name: str) -> None:
         self.require(bool(_NAME.fullmatch(name)) and name not in _RESERVED, f"{name!r} is not a name")
@@ -128,13 +157,44 @@ class _Verifier:
         self.require(".." not in name, f"{name} contains two dots")
         self.ranges[name] = (low, high)
 
-    def known(self, value: Dim, extra: int = 0) -> None:
-        """Every dim in the value is defined, or one of the first `extra` axis variables."""
+    def known(self, value: Dim, axes: tuple[Dim, ...] = ()) -> None:
+        """Every dim in the value is defined, or the variable of one of these axes; divisors and size are right."""
         for name in sorted(names(value)):
             axis = re.fullmatch(r"_(\d+)", name)
-            fine = int(axis[1]) < extra if axis else name in self.ranges
+            fine = int(axis[1]) < len(axes) if axis else name in self.ranges
             self.require(fine, f"{name} is not defined")
         self.require(self.divisors(value), f"a divisor in {value} may be below 1")
+        bounds = self.magnitudes
+        if axes and not isinstance(value, int):
+            bounds = {**bounds, **{f"_{k}": magnitude(n, bounds) for k, n in enumerate(axes)}}
+        for part in parts(value):
+            self.sized.setdefault(magnitude(part, bounds))
+
+    def bounds(self) -> Bounds:
+        """What is left to be asked when the dims are bound; VerifyError if no dims would do, or these ones do not."""
+        self.at = f"program {self.program.name}"
+        size: Dim = 0
+        for part in self.sized:
+            size = size + part
+        work: Dim = self.work
+        most = limit("launch_work")
+        # A kernel that serves empty tensors alone serves nobody.
+        lowest = {d.name: max(d.low, 1 if d.high is None else min(1, d.high)) for d in self.program.dims}
+        if (least := evaluate(size, lowest)) > LARGEST:
+            raise self.error(f"a size or index may reach {shown(least)}, beyond the integers of a machine")
+        if (least := evaluate(work, lowest)) > most:
+            reason = f"a launch may take {shown(least)} operations, at most {shown(most)} are allowed"
+            raise self.error(f"{reason} ({VARIABLE}=launch_work=...)")
+        try:
+            parse(str(size)), parse(str(work))
+        except ValueError:
+            raise self.error("its sizes are too many to be bounded") from None
+        highest = {d.name: d.high for d in self.program.dims if d.high is not None}
+        if len(highest) == len(self.program.dims):
+            # Both grow with every dim, so the highest dims decide once for all.
+            size = 0 if evaluate(size, highest) <= LARGEST else size
+            work = 0 if evaluate(work, highest) <= most else work
+        return Bounds(size, work)
 
     def divisors(self, value: Dim) -> bool:
         if isinstance(value, int):
@@ -157,7 +217,12 @@ class _Verifier:
                 self.require(self.le(0, stmt.extent), "the extent may be negative")
                 with self.scope():
                     self.define(stmt.var, 0, stmt.extent - 1)
+                    self.magnitudes[stmt.var] = magnitude(stmt.extent, self.magnitudes)
+                    outside_launches = self.launches
+                    self.launches = outside_launches * trips(stmt.extent, self.magnitudes)
+                    self.work = self.work + self.launches
                     self.body(stmt.body, depth + 1)
+                    self.launches = outside_launches
             elif isinstance(stmt, If):
                 self.condition(stmt, depth)
             elif isinstance(stmt, ReadDim):
@@ -167,14 +232,17 @@ class _Verifier:
                 self.read(stmt.source)
                 for end in (stmt.low, stmt.high):
                     self.known(end)
+                self.require(self.le(0, stmt.low), "a size is not negative: its lowest value may be")
                 self.define(stmt.var, stmt.low, stmt.high)
+                self.magnitudes[stmt.var] = magnitude(stmt.high, self.magnitudes)
             else:
                 self.instruction(stmt)
         self.ranges = outside
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        outside = dict(self.ranges)
+        outside = self.ranges
+        self.ranges = dict(outside)
         yield
         self.ranges = outside
 
@@ -182,51 +250,10 @@ class _Verifier:
         self.known(stmt.left)
         self.known(stmt.right)
         self.require(stmt.relation in ("<", "<=", "=="), f"unknown relation {stmt.relation}")
-        with self.scope():
-            if stmt.relation == "==":
-                self.assume_le(stmt.left, stmt.right)
-                self.assume_le(stmt.right, stmt.left)
-            else:
-                self.assume_le(stmt.left + (stmt.relation == "<"), stmt.right)
-            self.body(stmt.then, depth + 1)
-        with self.scope():
-            if stmt.relation == "==":
-                self.assume_not(stmt.left, stmt.right)
-            else:
-                self.assume_le(stmt.right + (stmt.relation == "<="), stmt.left)
-            self.body(stmt.orelse, depth + 1)
-
-    def assume_le(self, left: Dim, right: Dim) -> None:
-        """Narrows the range of the innermost dim that the condition bounds with factor 1."""
-        slack = right - left
-        for name in reversed(self.ranges):
-            rest = substitute(slack, {name: 0})
-            factor = substitute(slack, {name: 1}) - rest
-            if factor not in (1, -1) or slack != rest + factor * dim(name):
-                continue
-            low, high = self.ranges[name]
-            if factor == 1:
-                self.ranges[name] = (self.larger(low, -rest), high)
-            else:
-                self.ranges[name] = (low, rest if high is None else self.smaller(high, rest))
-            return
-
-    def smaller(self, a: Dim, b: Dim) -> Dim:
-        return a if self.le(a, b) else b if self.le(b, a) else dmin(a, b)
-
-    def larger(self, a: Dim, b: Dim) -> Dim:
-        return a if self.le(b, a) else b if self.le(a, b) else dmax(a, b)
-
-    def assume_not(self, left: Dim, right: Dim) -> None:
-        """A dim that is not at one end of its range lies beyond that end."""
-        name, value = (left, right) if isinstance(left, Expr) and left.is_name else (right, left)
-        if not (isinstance(name, Expr) and name.is_name and str(name) in self.ranges):
-            return
-        low, high = self.ranges[str(name)]
-        if value == low:
-            self.ranges[str(name)] = (low + 1, high)
-        elif value == high:
-            self.ranges[str(name)] = (low, high - 1)
+        for arm, holds in ((stmt.then, True), (stmt.orelse, False)):
+            with self.scope():
+                narrow(self.ranges, stmt, holds)
+                self.body(arm, depth + 1)
 
     def instruction(self, instr: Instr) -> None:
         self.require(instr.op in INSTRUCTIONS, "unknown instruction")
@@ -243,6 +270,7 @@ class _Verifier:
             raise self.error(reason)
         if INSTRUCTIONS[instr.op].kind == "sync":
             return
+        self.count(instr, sources)
         for view in sources:
             self.read(view)
         if instr.op == "TMATMUL_ACC" or instr.attr("acc") or instr.attr("reduce", "none") != "none":
@@ -253,6 +281,15 @@ class _Verifier:
         for view in sources:
             if view.base == instr.dst.base and not (in_place and _without_units(view) == _without_units(instr.dst)):
                 self.require(self.apart(view, instr.dst), f"the destination overlaps the source {view.base}")
+
+    def count(self, instr: Instr, sources: list[View]) -> None:
+        """Adds the operations of an instruction: one for each element of its largest view, or product of a matmul."""
+        shapes = [view.shape for view in (instr.dst, *sources)]
+        if INSTRUCTIONS[instr.op].kind == "matmul":
+            shapes = [(*sources[0].shape, sources[1].shape[-1])]
+        counts = dict.fromkeys(product(trips(n, self.magnitudes) for n in shape) for shape in shapes)
+        for elements in counts:
+            self.work = self.work + self.launches * elements
 
     def dtype(self, base: str) -> DType:
         return self.bases[base].dtype
@@ -269,22 +306,19 @@ class _Verifier:
             self.known(extent)
             self.require(self.le(0, extent), f"extent {extent} of {view.base} may be negative")
         for index in view.index:
-            self.known(index, rank)
+            self.known(index, view.shape)
             try:
                 linear_index(index, rank)
             except ValueError as problem:
                 raise self.error(str(problem)) from None
         if not bounded:
             return
-        ranges = self.with_axes(view)
+        ranges = with_axes(self.ranges, view)
         for axis, (index, size) in enumerate(zip(view.index, base.shape, strict=True)):
             if not prove_le(0, index, ranges):
                 raise self.error(f"axis {axis} of {view.base}: {index} may be negative")
             if not prove_le(index, size - 1, ranges):
                 raise self.error(f"axis {axis} of {view.base}: {index} may reach beyond {size}")
-
-    def with_axes(self, view: View) -> dict[str, Range]:
-        return {**self.ranges, **{f"_{k}": (0, extent - 1) for k, extent in enumerate(view.shape)}}
 
     def read(self, view: View) -> None:
         base = self.bases[view.base]
@@ -306,7 +340,7 @@ class _Verifier:
         self.require(self.injective(view, reduced), f"the destination {view.base} may hold one element twice")
 
     def access(self, view: View, writes: bool) -> None:
-        ranges = self.with_axes(view)
+        ranges = with_axes(self.ranges, view)
         key = (view.index, writes, frozenset(ranges.items()))
         self.accesses.setdefault(view.base, {}).setdefault(key, Access(view.index, ranges, writes))
 
@@ -330,7 +364,7 @@ class _Verifier:
     def apart(self, a: View, b: View) -> bool:
         """True if the views of one base share no element: on some axis one lies wholly before the other."""
         renamed: dict[str, Dim] = {f"_{k}": dim(f"_{k}..2") for k in range(len(b.shape))}
-        ranges = self.with_axes(a)
+        ranges = with_axes(self.ranges, a)
         ranges.update({f"_{k}..2": (0, extent - 1) for k, extent in enumerate(b.shape)})
         for left, right in zip(a.index, (substitute(i, renamed) for i in b.index), strict=True):
             if prove_le(left + 1, right, ranges) or prove_le(right + 1, left, ranges):

@@ -33,6 +33,12 @@ def load(obj: bytes, symbol: str) -> tuple[object, int]:
     return tracker, tracker[symbol]
 
 
+def call_kernel(address: int, args: np.ndarray, dims: np.ndarray) -> int:
+    """Calls code of the kernels' ABI with these arrays as `args` and `dims`, an empty grid and no scratch."""
+    p, i = ctypes.c_void_p, ctypes.c_int64
+    return ctypes.CFUNCTYPE(i, p, p, i, i, p)(address)(args.ctypes.data, dims.ctypes.data, 0, 0, None)
+
+
 class Kernel:
     def __init__(self, program: Program, target: object) -> None:
         self.program = program

@@ -143,6 +143,17 @@ def test_a_source_that_is_overwritten_is_copied() -> None:
     compare(b.finish(), {"x": data(F32, (16,))})
 
 
+def test_what_an_earlier_iteration_left_in_a_tile_is_no_alias() -> None:
+    """Row 0 of the tile is read in every iteration; the move at hand filled row i."""
+    b = ProgramBuilder("rows")
+    x, y = b.param("x", F32, (4, 16)), b.param("y", F32, (16,), "out")
+    t = b.tile("t", F32, (4, 16))
+    with b.loop("i", 4) as i:
+        b.load(t.view(i, axis(0), shape=(16,)), x.view(i, axis(0), shape=(16,)))
+        b.store(y, t.view(0, axis(0), shape=(16,)))
+    compare(b.finish(), {"x": data(F32, (4, 16))})
+
+
 @pytest.mark.parametrize("dtype", [F32, F16, BF16, I8], ids=str)
 def test_padded_image_blocks(dtype: DType) -> None:
     for c, h, w in ((3, 7, 9), (2, 1, 1), (1, 20, 35)):
