@@ -571,6 +571,16 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int, steps: list[int
         return False
     linear = {m[0]: f for m, f in value.terms if len(m) == 1}
     seen_elsewhere = {a for m, _ in value.terms if len(m) > 1 for a in m}
+    # The extreme of a linear expression lies at an end of a dim's range. Dims that no other range depends on go first:
+    # nothing is lost with them, and an end may cancel a min or max as a whole.
+    depends = {n for other in ranges.values() for end in other if end is not None for n in names(end)}
+    inside = {n for m, _ in value.terms for a in m if a.kind != "dim" for n in names(_named(a))}
+    movable = [a for a in linear if a.kind == "dim" and a.name in ranges and a.name not in inside]
+    movable = sorted((a for a in movable if a not in seen_elsewhere), key=lambda a: (a.name in depends, a.name))
+    for atom in movable:
+        end = ranges[atom.name][linear[atom] < 0]
+        if end is not None and atom.name not in depends:
+            return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
     for atom, factor in linear.items():
         if atom.kind in ("min", "max") and atom not in seen_elsewhere:
             # -k*min(x, y) >= -k*x, so either bound suffices; +k*min(x, y) needs both. max is the mirror image.
@@ -596,17 +606,10 @@ def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int, steps: list[int
                 depth - 1,
                 steps,
             )
-    # The extreme of a linear expression lies at an end of a dim's range; innermost dims (ranges over others) first.
-    inside = {n for m, _ in value.terms for a in m if a.kind != "dim" for n in names(Expr((((a,), 1),)))}
-    depends = {n for other in ranges.values() for end in other if end is not None for n in names(end)}
-    movable = [a for a in linear if a.kind == "dim" and a.name in ranges and a.name not in inside]
-    movable = [a for a in movable if a not in seen_elsewhere]
-    for atom in sorted(movable, key=lambda a: (a.name in depends, a.name)):
-        first, last = ranges[atom.name]
-        end = first if linear[atom] > 0 else last
-        if end is None or (isinstance(end, int) and isinstance(first, int) and atom.name in depends):
-            continue
-        return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
+    for atom in movable:
+        end = ranges[atom.name][linear[atom] < 0]
+        if end is not None and not (isinstance(end, int) and isinstance(ranges[atom.name][0], int)):
+            return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
     # A product of a loop variable and another non-negative dim is monotone in the variable as well.
     for monomial, factor in value.terms:
         for atom in monomial:

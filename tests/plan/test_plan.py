@@ -187,6 +187,57 @@ def test_guards_copy_their_condition_once_and_nest() -> None:
     assert by_node["merge0"].guard == (0, 0)
 
 
+def test_one_condition_under_both_sides_of_another_has_a_guard_byte_for_each() -> None:
+    values = (
+        f32("x", 8, kind="input"), ValueInfo("a", BOOL, ()), ValueInfo("b", BOOL, ()),
+        f32("t", 8), f32("u", 8), f32("y", 8),
+    )  # fmt: skip
+
+    def guarded(record: Scheduled, *guards: tuple[str, int]) -> Scheduled:
+        return replace(record, guards=guards)
+
+    records = (
+        kernel("ca", ["x"], "a"),
+        kernel("cb", ["x"], "b"),
+        guarded(kernel("nt", ["x"], "y"), ("a", 1), ("b", 1)),
+        guarded(kernel("nu", ["x"], "y"), ("a", 0), ("b", 1)),
+        guarded(kernel("nv", ["x"], "y"), ("b", 0)),
+    )
+    planned = plan(PlanInput(values, records, ("x",), ("y",)))
+    check_plan(planned, {})
+    copies = {
+        o.place.index: t for t in planned.tasks if t.family == "guard" for o in t.operands if o and o.role == "out"
+    }
+    assert len(copies) == planned.n_guards == 4
+    # A byte is written only where the outer guards hold, so each way to `b` needs its own.
+    by_node = {t.node: t for t in planned.tasks if t.family != "guard"}
+    outer = {node: copies[by_node[node].guard[0]].guard for node in ("nt", "nu", "nv")}  # type: ignore[index]
+    a = next(n for n, t in copies.items() if t.operands[0] and t.operands[0].value == "a")
+    assert outer == {"nt": (a, 1), "nu": (a, 0), "nv": None}
+    assert [by_node[n].guard[1] for n in ("nt", "nu", "nv")] == [1, 1, 0]  # type: ignore[index]
+
+
+def test_an_output_that_is_copied_from_the_arena_is_kept_to_the_end() -> None:
+    values = (
+        f32("x", 8, kind="input"), f32("a", 16), f32("part", 8, kind="output"),
+        f32("b", 16), f32("c", 16), f32("y", 16, kind="output"),
+    )  # fmt: skip
+    records = (
+        kernel("na", ["x"], "a"),
+        Scheduled(AliasRecord("part", "a", "slice", 32)),
+        kernel("nb", ["x"], "b"),
+        kernel("nc", ["b"], "c"),
+        kernel("ny", ["c"], "y"),
+    )
+    planned = plan(PlanInput(values, records, ("x",), ("part", "y")))
+    check_plan(planned, {})
+    assert planned.output_copies == ((0, "part"),)
+    kept = planned.storages[planned.places["part"].index]
+    assert (kept.first, kept.last) == (0, len(planned.tasks) - 1)
+    others = [planned.storages[planned.places[name].index] for name in ("b", "c")]
+    assert all(kept.offset + kept.bytes <= s.offset or s.offset + s.bytes <= kept.offset for s in others)
+
+
 def test_late_tensors_are_objects_that_kernels_may_not_take() -> None:
     values = (f32("x", 8, kind="input"), ValueInfo("i", I64, (1, dim("u0"))), f32("y", dim("u0")))
     host = Scheduled(HostRecord("NonZero", ("x",), ("i",), "nz"))

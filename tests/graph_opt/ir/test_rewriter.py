@@ -251,6 +251,22 @@ CHAIN = """graph g(%x: f32[n, 3]) -> (%y, %side) {
 """.replace("%x: f32[n, 3]", "%x: f32[n, 3], %x2: f32[n, 4]")
 
 
+def test_inlining_gives_folded_constants_their_origin_back() -> None:
+    graph = parse("""graph g(%x: f32[n]) -> (%y) {
+      const %half: f32[] = splat 0.5
+      %a: f32[n] = Mul(%x, %half)
+      %y: f32[n] = Neg(%a)
+      origin "scale" = folded %half
+      origin "a" = same %a
+    }""")
+    before = to_text(graph)
+    rewriter = Rewriter(graph)
+    fused = rewriter.fuse([node(graph, "a"), node(graph, "y")], "region")
+    assert (graph.origins["scale"].relation, graph.origins["scale"].value) == ("folded", "y")
+    rewriter.inline(fused)
+    check(graph, before)
+
+
 def test_fuse_outlines_and_inline_undoes_it() -> None:
     graph = parse(CHAIN)
     rewriter = Rewriter(graph)
