@@ -11,6 +11,9 @@ class/<host>/objects      optional: count u32, then (size u64) each, then the ob
 class/<host>/signature    optional: ed25519 signature of the objects (`acl_runtime.kernels.objects_digest`), 64 bytes
 class/<host>/packed       optional: constants in kernel form, segment by segment in the order of the plan, 64-byte
                           aligned each
+chip/<name>/plan          the plan for one chip, as for a host class
+chip/<name>/programs      its tile programs, which the runtime interprets
+chip/<name>/report        kernels with estimates, memory per scope, AI CPU nodes with reasons (JSON)
 """
 
 from __future__ import annotations
@@ -46,6 +49,14 @@ class ClassPart:
 
 
 @dataclass(frozen=True)
+class ChipPart:
+    """What a package holds for one chip: plan and report (JSON values)."""
+
+    plan: Mapping[str, Any]
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class ConstantEntry:
     """A row of the constants table; `strings` holds the elements of a string tensor, which has no bytes."""
 
@@ -58,6 +69,11 @@ class ConstantEntry:
 def section(host: str, part: str) -> str:
     """The section name of a part of a host class, or of the portable instance."""
     return f"{PORTABLE}/{part}" if host == PORTABLE else f"class/{host}/{part}"
+
+
+def chip_section(chip: str, part: str) -> str:
+    """The section name of a part of a chip's instance."""
+    return f"chip/{chip}/{part}"
 
 
 def constant_table(constants: Mapping[str, Recipe]) -> dict[str, ConstantEntry]:
@@ -80,6 +96,7 @@ def write_model(
     path: str | os.PathLike[str],
     *,
     classes: Mapping[str, ClassPart],
+    chips: Mapping[str, ChipPart] | None = None,
     constants: Mapping[str, Recipe],
     viewer: FusedGraph,
     graph_text: str = "",
@@ -88,10 +105,10 @@ def write_model(
 ) -> None:
     """Writes a package.
 
-    `classes` maps host class names, or 'portable', to their parts; `constants` are recipes of the canonical tensors of
-    every constant that a task takes, evaluated block by block; `viewer` is what viewers of the format show, its
-    constants at the offsets of `constant_table`; `header` is recorded as it is (tool version, flags). Raises
-    PackageError.
+    `classes` maps host class names, or 'portable', to their parts, `chips` names of chips; `constants` are recipes of
+    the canonical tensors of every constant that a task takes, evaluated block by block; `viewer` is what viewers of
+    the format show, its constants at the offsets of `constant_table`; `header` is recorded as it is (tool version,
+    flags). Raises PackageError.
     """
     table = constant_table(constants)
     rows = {
@@ -117,7 +134,13 @@ def write_model(
             sections[section(host, "signature")] = part.signature
         if part.packed and host != PORTABLE:
             sections[section(host, "packed")] = _packed(part.plan, constants)
-    write_package(path, viewer, sections, {**(header or {}), "classes": sorted(classes)})
+    for chip, instance in (chips or {}).items():
+        plan = dict(instance.plan)
+        sections[chip_section(chip, "programs")] = _json(plan.pop("programs"))
+        sections[chip_section(chip, "plan")] = _json(plan)
+        sections[chip_section(chip, "report")] = _json(dict(instance.report))
+    names = {"classes": sorted(classes), "chips": sorted(chips or {})}
+    write_package(path, viewer, sections, {**(header or {}), **names})
 
 
 def read_objects(data: memoryview) -> list[bytes]:

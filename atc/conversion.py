@@ -12,26 +12,25 @@ from acl_runtime.kernels import ProgramCompilation, objects_digest
 from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from atc import __version__
+from atc.chip_instance import aicpu_rows, chip_line, make_chip_instance, require_mode
 from atc.console import Progress
 from atc.custom_operators import import_operators, operators_of
 from atc.fusion_report import fusion_notes
 from atc.inputs import index_bounds
 from atc.options import Options
-from atc.pipeline import passes
+from atc.pipeline import shared_passes, target_passes
+from atc.plan_input import plan_input
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
 from codegen.kernels import families
 from codegen.llvm.detect import detect_host_class
-from codegen.lowering import Lowered, guards_of, lower_graph
-from codegen.targets import Target, target
-from codegen.targets.roofline import estimate
-from codegen.tile.text import parse_program
+from codegen.lowering import lower_graph
+from codegen.targets import target
 from frontend import read_model, unsupported, unsupported_error
-from graph_opt.ir import Graph, Node, Value
-from graph_opt.ir.ops.registry import is_fresh
+from graph_opt.ir.copy_graph import copy_graph
 from graph_opt.ir.passes import Pass, run_passes
 from graph_opt.ir.text import to_text
-from graph_opt.plan import COPY_GUARD, Demand, ModelPlan, PlanInput, Scheduled, ValueInfo, model_to_json, plan_model
+from graph_opt.plan import COPY_GUARD, ModelPlan, model_to_json, plan_model
 from graph_opt.plan.bounds import live_bytes
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import ATC_DEFAULT, DEFAULT
@@ -60,6 +59,9 @@ class ConvertResult:
     compiled_kernels: int
     cached_kernels: int
     estimate_ms: float | None
+    """That of the first chip."""
+    chips: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By chip: number of kernels, nodes of the AI CPU, estimate and what was changed for it."""
     index_bounds: dict[str, int] = field(default_factory=dict)
     """Integer inputs that index a table: the size of the table."""
     precision_mode: str = DEFAULT
@@ -91,7 +93,7 @@ class ConvertResult:
         return {k: v for k, v in vars(self).items() if k not in left_out}
 
     def lines(self) -> list[str]:
-        """At most twelve lines for people, and one a note."""
+        """At most eleven lines for people, one for each chip and one a note."""
         fused = ", ".join(f"{count} {family}" for family, count in sorted(self.fused.items(), key=lambda f: -f[1]))
         lines = [
             f"package    {self.package} ({self.package_bytes / 1e6:.1f} MB)",
@@ -108,10 +110,7 @@ class ConvertResult:
         names = ", ".join(f"{n['op']} {n['name']}" for n in self.aicpu_nodes[:4])
         more = f" and {len(self.aicpu_nodes) - 4} more" if len(self.aicpu_nodes) > 4 else ""
         lines.append(f"AI CPU     {names + more if self.aicpu_nodes else 'no node'}")
-        if self.estimate_ms is not None:
-            lines.append(
-                f"estimate   {self.estimate_ms:.3f} ms on {self.soc_version} (roofline per kernel, not a simulation)"
-            )
+        lines.extend(chip_line(name, chip) for name, chip in self.chips.items())
         if self.warnings:
             more = f" (and {len(self.warnings) - 1} more, see --json)" if len(self.warnings) > 1 else ""
             lines.append(f"warning    {self.warnings[0]}{more}")
@@ -137,9 +136,12 @@ def convert(
     package = Path(output) if output is not None else source.with_suffix(".om")
     progress = progress or Progress(None)
     import_operators(options.custom_op)
-    steps = passes(families(), options.precision_mode)
     host = target(detect_host_class())
-    chip = target(options.soc_version[0])
+    kernel_families = families()
+    steps = target_passes(kernel_families, host, options.precision_mode)
+    chips = [target(name) for name in options.soc_version]
+    for chip in chips:
+        require_mode(chip, options.precision_mode)
     sign = options.sign
     if sign is not None:
         trust.read_private_key(sign)  # refused before the work, not after it
@@ -152,7 +154,14 @@ def convert(
             raise unsupported_error(missing)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
+        run_passes(graph, shared_passes())
+        chip_graphs = [copy_graph(graph) for _ in chips]
         run_passes(graph, steps)
+    with progress.stage("chips"):
+        instances = [
+            make_chip_instance(g, chip, target_passes(kernel_families, chip, options.precision_mode))
+            for g, chip in zip(chip_graphs, chips, strict=True)
+        ]
     with progress.stage("lower"):
         lowered = lower_graph(graph, host)
         copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
@@ -168,14 +177,15 @@ def convert(
         objects = [images[t] for t in texts]
     result = ConvertResult(
         package=package,
-        soc_version=chip.name,
+        soc_version=",".join(options.soc_version),
         nodes_in=nodes_in,
         kernels=len(lowered.kernels),
-        aicpu_nodes=_aicpu_nodes(lowered),
+        aicpu_nodes=aicpu_rows(lowered),
         fused=dict(Counter(r.family for r in lowered.kernels)),
         compiled_kernels=compilation.compiled,
         cached_kernels=len(images) - compilation.compiled,
-        estimate_ms=_estimate(lowered, chip),
+        estimate_ms=instances[0].report["estimate_ms"],
+        chips={i.chip.name: i.summary() for i in instances},
         index_bounds=bounds,
         fusion_notes=fusion_notes(steps),
         warnings=graph.warnings,
@@ -186,6 +196,7 @@ def convert(
     )
     with progress.stage("package"), writing("--output"):
         constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
+        parts = {i.chip.name: i.part(constants) for i in instances}
         signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)
         write_model(
             package,
@@ -193,51 +204,16 @@ def convert(
                 host.name: ClassPart(model_to_json(planned), objects=objects, signature=signature),
                 PORTABLE: ClassPart(model_to_json(portable_plan)),
             },
+            chips=parts,
             constants=constants,
             viewer=viewer_graph(graph, lowered, constants),
             graph_text=to_text(graph),
             report=result.report(),
-            header={"tool": f"openatc {__version__}", "soc_version": chip.name, "operators": operators},
+            header={"tool": f"openatc {__version__}", "soc_version": result.soc_version, "operators": operators},
         )
         result.package_bytes = package.stat().st_size
     result.seconds = progress.seconds
     return result
-
-
-def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
-    """The graph's values and the records as planning wants them."""
-    outputs = {v.name for v in graph.outputs}
-    inputs = {v.name for v in graph.inputs}
-
-    def kind(value: Value) -> str:
-        if value.is_constant:
-            return "constant"
-        return "input" if value.name in inputs else "output" if value.name in outputs else "temporary"
-
-    infos = [ValueInfo(v.name, v.dtype, v.shape, kind(v), v.format) for v in graph.values.values()]
-    scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
-    names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
-    dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
-    late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
-    guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
-    demands = []
-    for r, node in graph.requirements.items():
-        # A late size that does not fit is no fault in a branch that does not run.
-        is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
-        demands.append(Demand(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
-    return PlanInput(tuple(infos), tuple(scheduled), *names, dims, tuple(demands), late)
-
-
-def _inside(node: Node) -> list[Node]:
-    return node.subgraphs["body"].nodes if node.op == "Fused" else []
-
-
-def _aicpu_nodes(lowered: Lowered) -> list[dict[str, str]]:
-    rows = []
-    for record in lowered.aicpu:
-        domain, _, op = record.op.rpartition("::")
-        rows.append({"name": record.node, "op": op, "domain": domain or "ai.onnx", "why": record.reason})
-    return rows
 
 
 def _precision(steps: Sequence[Pass]) -> dict[str, Any]:
@@ -261,18 +237,3 @@ def _memory(planned: ModelPlan) -> dict[str, int | None]:
         "arena_lower_bound_bytes": max(live_bytes(p, {}) for p in plans),
         "arena_without_reuse_bytes": max(sum(evaluate(s.bytes, {}) for s in p.storages) for p in plans),
     }
-
-
-def _estimate(lowered: Lowered, chip: Target) -> float | None:
-    """Roofline time of all kernels on the chip, in ms; None while a dim is symbolic.
-
-    The programs are the host's: their traffic and operations stand for the chip's until its own instance is made.
-    """
-    total = 0.0
-    for record in lowered.kernels:
-        program = parse_program(record.program)
-        values = {d.name: v for d, v in zip(program.dims, record.dims, strict=True)}
-        if not all(isinstance(v, int) for v in values.values()):
-            return None
-        total += estimate(program, values, chip).seconds  # type: ignore[arg-type]
-    return total * 1e3

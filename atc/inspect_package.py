@@ -61,13 +61,15 @@ def model_text(path: Path, stage: str) -> str:
     """The graph of an ONNX file as read, or after all passes. InvalidModel."""
     from atc.pipeline import passes
     from codegen.kernels import families
+    from codegen.llvm.detect import detect_host_class
+    from codegen.targets import target
     from frontend import read_model
     from graph_opt.ir.passes import run_passes
     from graph_opt.ir.text import to_text
 
     graph = read_model(path)
     if stage == "optimised":
-        run_passes(graph, passes(families()))
+        run_passes(graph, passes(families(), target(detect_host_class())))
     return to_text(graph)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acl_runtime.aicpu import evaluate
+from codegen.targets import Target
 from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_rotary import ExpandRotary
@@ -22,6 +23,7 @@ from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.precision.choose_precision import ChoosePrecision
+from graph_opt.precision.legalise_products import LegaliseProducts
 from graph_opt.precision.lists import DEFAULT
 from graph_opt.quantisation import (
     DequantizeLate,
@@ -63,9 +65,8 @@ def simplification() -> list[Pass]:
     ]
 
 
-def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> list[Pass]:
-    """Simplify, fuse by meaning, choose dtypes, lay out, fuse loops."""
-    families = tuple(traits)
+def shared_passes() -> list[Pass]:
+    """What is done once, whatever the targets: simplify, bring quantisation to products, fuse by meaning."""
     return [
         *simplification(),
         FlattenIf(),
@@ -88,12 +89,26 @@ def passes(traits: Sequence[FamilyTraits], precision_mode: str = DEFAULT) -> lis
         ExpandRotary(),
         FuseMoe(),
         MergeTransposes(),
+    ]
+
+
+def target_passes(traits: Sequence[FamilyTraits], target: Target, precision_mode: str = DEFAULT) -> list[Pass]:
+    """What each target's own graph goes through: choose dtypes, lay out, fuse what its kernels can do."""
+    families = tuple(traits)
+    is_chip = target.kind == "chip"
+    return [
         FuseAttention(families),
         MergeSiblingMatmuls(),
         *simplification(),
         ChoosePrecision(families, precision_mode),
+        *([LegaliseProducts(target.name, frozenset(target.cube.rates))] if is_chip else []),
         AssignFormats(families),
         EliminateDeadCode(),
         FusePiecewise(families),
         FuseRegions(families),
     ]
+
+
+def passes(traits: Sequence[FamilyTraits], target: Target, precision_mode: str = DEFAULT) -> list[Pass]:
+    """All passes for one target."""
+    return [*shared_passes(), *target_passes(traits, target, precision_mode)]

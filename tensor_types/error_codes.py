@@ -36,6 +36,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E10054": ErrorCode("A flag that is needed is missing", 2, "add it; quote values that hold a semicolon"),
     "E10055": ErrorCode("What is asked for is not available: a flag, a chip, an opset", 3, "see the message"),
     "E10056": ErrorCode("Two flags exclude each other", 2, "give one of them"),
+    "E10058": ErrorCode("A precision mode needs a dtype that the chip lacks", 2, "use another mode or chip"),
     "E10130": ErrorCode("The user interrupted the work", 130, "run it again; nothing is half written"),
     "E13001": ErrorCode("A file cannot be opened", 3, "check the path and its permissions"),
     "E13003": ErrorCode("A tile program could not be compiled", 7, "see the cause; report it with the model"),

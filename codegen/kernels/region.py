@@ -99,14 +99,16 @@ def _emit(
     starts, counts = grid_blocks(task, space.extents, block)
     index = [s + axis(i) for i, s in enumerate(starts)]
     # Rows of tiles are whole blocks of a chip's memory, for the smallest element.
-    tiles = (*block[:-1], -(-block[-1] // 32) * 32) if target.explicit_memory and block else block
-    emitter = ElementwiseEmitter(task, tiles or (1,), counts or (1,))
+    tiles = block or (1,)
+    if target.explicit_memory:
+        tiles = (*tiles[:-1], -(-tiles[-1] // 32) * 32)
+    emitter = ElementwiseEmitter(task, tiles, counts or (1,))
     operands: dict[str, Operand] = {}
     for name, value in values.items():
         if (constant := immediate(value)) is not None:
             operands[name] = constant
         elif name in read:
-            operands[name] = paths.vector_input(space.view(value, index, counts or (1,)), tiles or (1,), value.dtype)
+            operands[name] = paths.vector_input(space.view(value, index, counts or (1,)), tiles, value.dtype)
     for n in body.nodes:
         paths.require(n.output.dtype)
     emitter.run(body.nodes, operands, body.outputs)

@@ -1,8 +1,9 @@
 """Roofline estimate of a tile program: the larger of compute time and transfer time, spread over the cores.
 
 The program is walked once per grid index class: loop extents and view extents are evaluated, operations are counted by
-engine and dtype, and bytes by crossing of the border between global memory and tiles. It knows no latency, no queue and
-no overlap between tasks, and is labelled an estimate wherever it is shown.
+engine and dtype, and bytes by crossing of the border between global memory and tiles. All of these pass the last cache;
+memory gives each tensor once, and again what is asked for again of the part that the cache cannot hold. There is no
+latency, no queue and no overlap between tasks: it is labelled an estimate wherever it is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _TRIPS = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds on the whole target; `bound` is 'cube', 'vector' or 'memory'; flops count a multiply-add as two."""
+    """Seconds on the whole target; `bound` is 'cube', 'vector', 'cache' or 'memory'; flops count a multiply-add as two.
+
+    `bytes` are those that pass the last cache.
+    """
 
     seconds: float
     bound: str
@@ -39,7 +43,9 @@ class _Count:
     """Multiply-adds by dtype."""
     vector: dict[DType, float] = field(default_factory=dict)
     """Elements by dtype."""
-    bytes: float = 0.0
+    reads: dict[str, float] = field(default_factory=dict)
+    """Bytes by parameter."""
+    writes: dict[str, float] = field(default_factory=dict)
 
 
 def estimate(program: Program, dims: Mapping[str, int], target: Target) -> Estimate:
@@ -59,16 +65,31 @@ def estimate(program: Program, dims: Mapping[str, int], target: Target) -> Estim
     cube = _cycles(count.cube, target.cube.rates)
     vector = _cycles(count.vector, target.vector.rates)
     cubes, vectors = (_speed_up(size, cores) for cores in (target.cube_cores, target.vector_cores))
-    # All global traffic counts at memory speed: how much of it the shared cache serves is not known here.
-    clock = target.clock_mhz * 1e6
-    times = {
-        "cube": cube / cubes / clock,
-        "vector": vector / vectors / clock,
-        "memory": count.bytes / (target.ddr_read * (cubes if count.cube else vectors)) / clock,
+    cores = cubes if count.cube else vectors
+    read, written = sum(count.reads.values()), sum(count.writes.values())
+    cycles = {
+        "cube": cube / cubes,
+        "vector": vector / vectors,
+        "cache": (read / target.l2_read + written / target.l2_write) / cores,
+        "memory": _memory_bytes(program, dims, target, count) / (target.ddr_read * cores),
     }
-    bound = max(times, key=lambda name: times[name])
+    bound = max(cycles, key=lambda name: cycles[name])
     flops = 2 * sum(count.cube.values()) + sum(count.vector.values())
-    return Estimate(times[bound], bound, flops, count.bytes)
+    return Estimate(cycles[bound] / (target.clock_mhz * 1e6), bound, flops, read + written)
+
+
+def _memory_bytes(program: Program, dims: Mapping[str, int], target: Target, count: _Count) -> float:
+    """Bytes that memory gives or takes; what a task leaves in the cache for itself alone stays there."""
+    total = 0.0
+    for param in program.params:
+        size = prod(evaluate(d, dims) for d in param.shape) * param.dtype.bytes
+        if param.role == "workspace" and size <= target.l2_bytes:
+            continue
+        for traffic in (count.reads, count.writes):
+            moved = traffic.get(param.name, 0.0)
+            once = min(moved, size)
+            total += once + (moved - once) * max(0.0, 1 - target.l2_bytes / max(size, 1))
+    return total
 
 
 def _spread(size: int, most: int) -> list[int]:
@@ -112,10 +133,11 @@ def _instruction(program: Program, instr: Instr, env: Mapping[str, int], weight:
     if kind == "sync":
         return
     views = [s for s in instr.srcs if isinstance(s, View)]
-    for view in (*views, instr.dst):
+    for view, traffic in (*((v, count.reads) for v in views), (instr.dst, count.writes)):
         param = program.param(view.base)
         if param is not None:
-            count.bytes += _elements(view, env) * param.dtype.bytes * weight
+            moved = _elements(view, env) * param.dtype.bytes * weight
+            traffic[param.name] = traffic.get(param.name, 0.0) + moved
     if kind == "matmul":
         left = views[0]
         dtype = _dtype(program, left)

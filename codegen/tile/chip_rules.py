@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from codegen.targets.target import Target
+from codegen.targets.target import Memory, Target
 from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import Instr, Param, Tile, View
 
@@ -20,11 +20,22 @@ def check_tiles(tiles: tuple[Tile, ...], target: Target) -> tuple[str, str] | No
         row = (tile.shape[-1] if tile.shape else 1) * tile.dtype.bytes
         if target.explicit_memory and row % memory.align:
             return tile.name, f"rows of {row} B are not a multiple of {memory.align} B"
-        size = -(-prod(tile.shape) * tile.dtype.bytes // memory.align) * memory.align
-        used[tile.scope] = used.get(tile.scope, 0) + size * tile.depth
+        used[tile.scope] = used.get(tile.scope, 0) + _tile_bytes(tile, memory)
         if used[tile.scope] > memory.bytes:
             return tile.name, f"{used[tile.scope]} B in {tile.scope}, {target.name} has {memory.bytes} B"
     return None
+
+
+def scope_bytes(tiles: tuple[Tile, ...], target: Target) -> dict[str, int]:
+    """Bytes of each memory of the target that the tiles take, those of unused memories left out."""
+    used: dict[str, int] = {}
+    for tile in tiles:
+        used[tile.scope] = used.get(tile.scope, 0) + _tile_bytes(tile, target.memories[tile.scope])
+    return used
+
+
+def _tile_bytes(tile: Tile, memory: Memory) -> int:
+    return -(-prod(tile.shape) * tile.dtype.bytes // memory.align) * memory.align * tile.depth
 
 
 def check_instruction(instr: Instr, bases: Mapping[str, Param | Tile], target: Target) -> str | None:

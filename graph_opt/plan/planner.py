@@ -26,14 +26,15 @@ from tensor_types.errors import InvalidModel
 COPY_GUARD = """program copy_guard () {
   param in p0: u8[1]
   param out p1: u8[1]
-  tile t0: u8[1] UB
+  tile t0: u8[32] UB
   body {
     TLOAD t0[_0]{1}, p0[_0]{1}
     TSTORE p1[_0]{1}, t0[_0]{1}
   }
 }
 """
-"""Copies a bool into a guard byte of the executor. A skipped copy leaves 'skip' there: nested guards need no 'and'."""
+"""Copies a bool into a guard byte of the executor, on any target: rows of a chip's tiles have 32 bytes. A skipped copy
+leaves 'skip' there: nested guards need no 'and'."""
 
 
 def plan(model: PlanInput) -> Plan:

@@ -43,13 +43,19 @@ class ChoosePrecision:
             self.report[policy.narrow.name] = self.report.get(policy.narrow.name, 0) + len(chosen)
         self.report[ATC_DEFAULT] = len(narrow_nodes(graph, POLICIES[ATC_DEFAULT], self.traits))
         if policy.narrow is not None and chosen:
-            _Retyping(graph, policy.narrow, chosen).run()
+            Retyping(graph, policy.narrow, chosen).run()
         return bool(chosen)
 
 
-class _Retyping:
-    def __init__(self, graph: Graph, dtype: DType, chosen: set[Node]) -> None:
-        self.graph, self.dtype, self.chosen = graph, dtype, chosen
+class Retyping:
+    """Lets the `chosen` f32 nodes of a graph compute in a narrow dtype.
+
+    With `rounds`, what narrow nodes read from memory is rounded once, for all its readers; without, only products and
+    what keeps its dtype with them see rounded numbers, and every accumulator stays as it is.
+    """
+
+    def __init__(self, graph: Graph, dtype: DType, chosen: set[Node], *, rounds: bool = True) -> None:
+        self.graph, self.dtype, self.chosen, self.rounds = graph, dtype, chosen, rounds
         self.inside = inside_kernels(graph, chosen)
         self.rewriter = Rewriter(graph)
         self.narrow_of: dict[Value, Value] = {}
@@ -114,7 +120,7 @@ class _Retyping:
         """Puts the rounding of an f32 result that narrow nodes read from memory right behind it."""
         value = node.output
         readers = [(n, i) for n, i in value.uses if n in self.chosen]
-        if value in self.inside.values or not readers:
+        if not self.rounds or value in self.inside.values or not readers:
             return
         narrow = self._cast(value, self.dtype, self._after(node))
         if self.graph.is_output(value):

@@ -32,7 +32,7 @@ def narrow_nodes(graph: Graph, policy: Policy, traits: Sequence[FamilyTraits]) -
     for node in graph.nodes:
         if node in kept or operator(node) not in able or not _computes_f32(node):
             continue
-        if _is_depthwise(node) or _is_late(node):
+        if is_depthwise(node) or is_late(node):
             continue
         if operator(node) in WHITE or policy.gray == "narrow":
             chosen.add(node)
@@ -124,15 +124,15 @@ def _able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[st
     return frozenset(able)
 
 
-def _is_depthwise(node: Node) -> bool:
-    """Depthwise convolutions have no narrow kernel."""
+def is_depthwise(node: Node) -> bool:
+    """True for a convolution of one channel at a time: it has no narrow kernel, and is no work for a cube."""
     weight = node.input(1)
     if node.op != "Conv" or node.attrs.get("group", 1) == 1 or weight is None or weight.shape is None:
         return False
     return weight.shape[1] == 1
 
 
-def _is_late(node: Node) -> bool:
+def is_late(node: Node) -> bool:
     """True if only the run decides a size: such nodes run on the AI CPU, to which narrow floats are a burden."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     return any(v.shape is None or any(is_fresh(name) for d in v.shape for name in names(d)) for v in values)

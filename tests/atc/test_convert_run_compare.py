@@ -55,11 +55,13 @@ def test_compare_passes_and_accounts_for_every_tensor(atc, tmp_path, name):
     from atc.option_values import shapes
     from atc.pipeline import passes
     from codegen.kernels import TRAITS
+    from codegen.llvm.detect import detect_host_class
+    from codegen.targets import target
     from frontend import read_model
     from graph_opt.ir.passes import run_passes
 
     graph = read_model(model, shapes("input_shape", SHAPES.get(name, "")))
-    run_passes(graph, passes(TRAITS))
+    run_passes(graph, passes(TRAITS, target(detect_host_class())))
     assert [row["source"] for row in found["layers"]] == list(graph.origins)
     measured = [row for row in found["layers"] if row["state"] == "compared"]
     assert all(row["rel_l2"] is not None for row in measured)

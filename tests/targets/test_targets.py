@@ -115,3 +115,41 @@ def test_a_dtype_without_engine_runs_on_the_scalar_unit() -> None:
     chip = target("Ascend310P3")
     cycles = estimate(b.finish(), {}, chip).seconds * chip.clock_mhz * 1e6
     assert cycles >= 64**3  # one multiply-add a cycle, on one core: the grid has one index
+
+
+def test_memory_gives_a_tensor_once_that_the_cache_holds() -> None:
+    t = target("Ascend910B2")
+    b = ProgramBuilder("rows")
+    n = b.dim("n", 1)
+    x, y = b.param("x", F32, (n,)), b.param("y", F32, (48, 64), "out")
+    held = b.tile("t", F32, (64,))
+    i = b.grid("i", 48)
+    with b.loop("j", n // 64) as j:
+        b.load(held, x.view(64 * j + axis(0), shape=(64,)))
+    b.store(y.view(i, axis(0), shape=(64,)), held)
+    program = b.finish()
+    small, large = t.l2_bytes // 4, t.l2_bytes // 2  # elements: a whole cache, and twice as much
+    e = estimate(program, {"n": small}, t)
+    assert e.bound == "cache"
+    assert e.seconds == pytest.approx((48 * 4 * small / 110 + 48 * 256 / 86) / 48 / 1.8e9)
+    e = estimate(program, {"n": large}, t)
+    assert e.bound == "memory"
+    moved = 4 * large + 47 * 4 * large / 2 + 48 * 256
+    assert e.seconds == pytest.approx(moved / (48 * 32 * 1.8e9))
+
+
+@pytest.mark.parametrize(("n", "measured_us"), [(3072, 206.7), (6144, 1501)])
+def test_a_product_takes_about_what_a_board_takes(n: int, measured_us: float) -> None:
+    """Published measurements of f16 products on a 910B2 board."""
+    block = 128
+    b = ProgramBuilder("mm")
+    a, w, c = b.param("a", F16, (n, n)), b.param("w", F16, (n, n)), b.param("c", F16, (n, n), "out")
+    a1, w1 = b.tile("a1", F16, (block, 128), "L0A"), b.tile("w1", F16, (128, block), "L0B")
+    acc = b.tile("acc", F32, (block, block), "L0C")
+    i, j = b.grid("i", n // block), b.grid("j", n // block)
+    with b.loop("k", n // 128) as k:
+        b.load(a1, a.window((block * i, 128 * k), (block, 128)))
+        b.load(w1, w.window((128 * k, block * j), (128, block)))
+        b.matmul_acc(acc, a1, w1, nm=1, nk=1)
+    b.store(c.window((block * i, block * j), (block, block)), acc)
+    assert estimate(b.finish(), {}, target("Ascend910B2")).seconds * 1e6 == pytest.approx(measured_us, rel=0.1)

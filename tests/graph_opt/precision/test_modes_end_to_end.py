@@ -14,6 +14,7 @@ import atc
 from acl_runtime import InferSession
 from atc.options import Options
 from atc.usage import UsageError
+from codegen.targets import target
 from graph_opt.precision.lists import POLICIES, VERSION_2
 
 LIMITS = {None: 1e-6, "f16": 2e-3, "bf16": 1.5e-2}
@@ -89,7 +90,7 @@ def _constants(model: Path, folder: Path, mode: str) -> list[np.ndarray]:
     from graph_opt.ir.passes import run_passes
 
     graph = read_model(model)
-    run_passes(graph, passes(TRAITS, VERSION_2[mode]), verify=True)
+    run_passes(graph, passes(TRAITS, target("x86-64-v3"), VERSION_2[mode]), verify=True)
     return [v.data for v in graph.constants() if v.data is not None]
 
 

@@ -1,0 +1,134 @@
+"""The instance of a model for one chip: its graph, records, plan and verdicts.
+
+Nothing here is made from programs of a host: kernels, memory and estimates are those of the chip's own programs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acl_runtime.package_layout import ChipPart
+from atc.plan_input import plan_input
+from atc.usage import UsageError
+from codegen.lowering import Lowered, lower_graph
+from codegen.targets import Target
+from codegen.targets.roofline import Estimate, estimate
+from codegen.tile.chip_rules import scope_bytes
+from codegen.tile.text import parse_program
+from graph_opt.ir import Graph
+from graph_opt.ir.passes import Pass, notes_of, run_passes
+from graph_opt.plan import ModelPlan, model_to_json, plan_model
+from graph_opt.plan.records import KernelRecord
+from graph_opt.precision.legalise_products import LegaliseProducts
+from graph_opt.precision.lists import POLICIES, VERSION_2
+from tensor_types.dims import evaluate, names
+from tensor_types.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class ChipInstance:
+    """A model for a chip. `report` is what the package keeps: see `_report`."""
+
+    chip: Target
+    graph: Graph
+    plan: ModelPlan
+    report: Mapping[str, Any]
+
+    def summary(self) -> dict[str, Any]:
+        """The part of the report that `atc convert --json` shows."""
+        keys = ("kernels", "aicpu_nodes", "estimate_ms", "changes")
+        return {key: self.report[key] for key in keys}
+
+    def part(self, constants: MutableMapping[str, Recipe]) -> ChipPart:
+        """What goes into the package. Constants that are the chip's own are added to `constants`, under their names
+        or, where another one has that name, under one with the chip's."""
+        plan = model_to_json(self.plan)
+        for segment in plan["segments"]:
+            for row in segment["constants"]:
+                value = segment["values"][row["value"]]
+                recipe = self.graph.values[value["name"]].recipe
+                assert recipe is not None
+                if constants.get(value["name"], recipe) != recipe:
+                    value["name"] = f"{value['name']}@{self.chip.name}"
+                constants[value["name"]] = recipe
+        return ChipPart(plan, self.report)
+
+
+def require_mode(chip: Target, mode: str) -> None:
+    """UsageError for a precision mode whose dtype no engine of the chip has."""
+    narrow = POLICIES[mode].narrow
+    if narrow is None or chip.cube.rate(narrow) or chip.supports(narrow):
+        return
+    able = [name for name, policy in POLICIES.items() if policy.narrow is None or chip.cube.rate(policy.narrow)]
+    also = [name for name, stands_for in VERSION_2.items() if stands_for in able]
+    raise UsageError(
+        f"{chip.name} has no {narrow}, which precision mode {mode} asks for", code="E10058",
+        where={"flag": "--precision_mode"},
+        remedy=f"use another chip, or one of {', '.join(able)}; of version 2: {', '.join(also)}",
+    )  # fmt: skip
+
+
+def make_chip_instance(graph: Graph, chip: Target, steps: Sequence[Pass]) -> ChipInstance:
+    """Runs the chip's passes over `graph`, which becomes the instance's own, lowers it and plans it."""
+    run_passes(graph, steps)
+    lowered = lower_graph(graph, chip)
+    changes = Counter(note.reason for note in notes_of([s for s in steps if isinstance(s, LegaliseProducts)]))
+    return ChipInstance(chip, graph, plan_model(plan_input(graph, lowered)), _report(lowered, chip, changes))
+
+
+def _report(lowered: Lowered, chip: Target, changes: Mapping[str, int]) -> dict[str, Any]:
+    """kernels: count. aicpu_nodes: name, op, domain, why. estimate_ms: sum of the kernels' rooflines, None while a size
+    is symbolic; tasks of the AI CPU have no figure and are left out. changes: what was changed for the chip, how often.
+    layers: one row a kernel, with node, family, milliseconds and bound (None as above), bytes per scope.
+    """
+    layers = [_layer(record, chip) for record in lowered.kernels]
+    times = [layer["ms"] for layer in layers]
+    return {
+        "kernels": len(layers),
+        "aicpu_nodes": aicpu_rows(lowered),
+        "estimate_ms": None if None in times else sum(times),
+        "changes": dict(changes),
+        "layers": layers,
+        "scopes": {scope: memory.bytes for scope, memory in chip.memories.items()},
+    }
+
+
+def _layer(record: KernelRecord, chip: Target) -> dict[str, Any]:
+    program = parse_program(record.program)
+    found = _estimate(record, chip)
+    return {
+        "node": record.node,
+        "family": record.family,
+        "ms": None if found is None else found.seconds * 1e3,
+        "bound": None if found is None else found.bound,
+        "memory": scope_bytes(program.tiles, chip),
+    }
+
+
+def _estimate(record: KernelRecord, chip: Target) -> Estimate | None:
+    """The kernel's roofline, None while a size is symbolic."""
+    if any(names(d) for d in record.dims):
+        return None
+    program = parse_program(record.program)
+    dims = {d.name: evaluate(v, {}) for d, v in zip(program.dims, record.dims, strict=True)}
+    return estimate(program, dims, chip)
+
+
+def aicpu_rows(lowered: Lowered) -> list[dict[str, str]]:
+    """Nodes of the AI CPU, each with the reason why it has no kernel."""
+    rows = []
+    for record in lowered.aicpu:
+        domain, _, op = record.op.rpartition("::")
+        rows.append({"name": record.node, "op": op, "domain": domain or "ai.onnx", "why": record.reason})
+    return rows
+
+
+def chip_line(name: str, summary: Mapping[str, Any]) -> str:
+    """One line for people."""
+    time, aicpu = summary["estimate_ms"], len(summary["aicpu_nodes"])
+    figure = "no estimate: sizes are symbolic" if time is None else f"{time:.3f} ms by roofline, not a simulation"
+    left = f", {aicpu} AI CPU nodes not counted" if aicpu else ""
+    return f"{name} {summary['kernels']} kernels, {figure}{left}"

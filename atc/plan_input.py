@@ -1,0 +1,37 @@
+"""From a lowered graph to what planning takes."""
+
+from __future__ import annotations
+
+from codegen.lowering import Lowered, guards_of
+from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.ops.registry import is_fresh
+from graph_opt.plan import Demand, PlanInput, Scheduled, ValueInfo
+from tensor_types.dims import names as dim_names
+
+
+def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
+    """The graph's values and the records as planning wants them."""
+    outputs = {v.name for v in graph.outputs}
+    inputs = {v.name for v in graph.inputs}
+
+    def kind(value: Value) -> str:
+        if value.is_constant:
+            return "constant"
+        return "input" if value.name in inputs else "output" if value.name in outputs else "temporary"
+
+    infos = [ValueInfo(v.name, v.dtype, v.shape, kind(v), v.format) for v in graph.values.values()]
+    scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
+    names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
+    dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
+    late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
+    guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
+    demands = []
+    for r, node in graph.requirements.items():
+        # A late size that does not fit is no fault in a branch that does not run.
+        is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
+        demands.append(Demand(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
+    return PlanInput(tuple(infos), tuple(scheduled), *names, dims, tuple(demands), late)
+
+
+def _inside(node: Node) -> list[Node]:
+    return node.subgraphs["body"].nodes if node.op == "Fused" else []
