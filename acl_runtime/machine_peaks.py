@@ -11,8 +11,8 @@ import numpy as np
 from acl_runtime.executor import Executor, Graph, load_object, task_records
 from codegen.llvm.compile import compile_text
 from codegen.llvm.detect import detect_host_class
-from codegen.llvm.host_class import host_class
 from codegen.llvm.peak import peak_text
+from codegen.targets.hosts import host_class
 
 _TRIES = 9
 _FLOP_ROUNDS, _CACHE_REPEATS = 1 << 19, 1 << 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -15,7 +16,7 @@ def environment() -> dict[str, Any]:
     from acl_runtime.om.trust import trusted_keys
     from codegen.llvm.cache import ObjectCache
     from codegen.llvm.detect import amx_state, detect_host_class
-    from codegen.llvm.host_class import host_class
+    from codegen.targets.hosts import host_class
 
     names = ("numpy", "onnx", "onnxruntime", "llvmlite", "ml_dtypes", "networkx", "cryptography")
     versions = {name: _version(name) for name in names}
@@ -29,10 +30,12 @@ def environment() -> dict[str, Any]:
         "host_class": host.name,
         "cpu": f"{host.cpu} {host.features}".strip(),
         "vector_bytes": host.vector_bytes,
+        "engines": ", ".join(name for name, present in asdict(host.engines).items() if present),
         "amx": amx_state(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cache": str(cache.folder),
         "cache_bytes": cache.size(),
+        "cache_state": f"not used: {problem}" if (problem := cache.problem()) else "in use",
         "trusted_keys": [str(path) for path in trusted_keys()],
     }
 

@@ -140,7 +140,9 @@ class _Lowering:
             return 1
         if self.x.dtype.is_integer:
             return 4
-        return 2 if self.x.dtype == BF16 and self.target.cube.rate(BF16) and channels % 2 == 0 else 1
+        engines = self.target.engines
+        pairs = engines.tile_registers or engines.dot_bf16
+        return 2 if self.x.dtype == BF16 and pairs and channels % 2 == 0 else 1
 
     def _space(self, merge: bool) -> Space:
         channel = order(self.format, len(self.shape)).index(1)

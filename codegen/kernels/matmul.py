@@ -166,6 +166,7 @@ class _Lowering:
         self.m_group = n_group - 1 if n_group and n_group - 1 not in self.b_groups else None
         m: Dim = space.graph_extents[self.m_group] if self.m_group is not None else 1
         self.on_tiles = self._suits_tiles(m if isinstance(m, int) else _USUAL_ROWS)
+        self.pairs = self.on_tiles or self._suits_pairs()
 
     def emit(self, tiling: Any) -> list[Record]:
         """The task."""
@@ -274,13 +275,13 @@ class _Lowering:
             even = -(-m // parts)
             step, least = (_TILE_ROWS, _TILE_ROWS) if self.on_tiles else (_ROW_STEP, 2 * _ROW_STEP)
             rows = min(rows, max(least, -(-even // step) * step))
-        halves = p.a.dtype in (F16, BF16) and not self.on_tiles
+        halves = p.a.dtype in (F16, BF16) and not self.pairs
         widen = halves and isinstance(p.k, int) and min(usual_m, rows) >= _WIDEN_ROWS
         if widen:
             rows = min(rows, max(2 * _ROW_STEP, _WIDE_BYTES // (4 * usual_k) // _ROW_STEP * _ROW_STEP))
         few = 8 if p.trans_b else _PACK_ROWS
-        # Tiles read plain rows where they lie.
-        scattered = not p.packed and not widen and (p.trans_b or not self.on_tiles)
+        # Tiles and pairs read plain rows where they lie.
+        scattered = not p.packed and not widen and (p.trans_b or not self.pairs)
         pack = (
             scattered and isinstance(p.k, int) and min(usual_m, rows) >= few
             and p.k * columns * p.b.dtype.bytes <= _PACK_BYTES
@@ -298,11 +299,17 @@ class _Lowering:
     def _suits_tiles(self, rows: int) -> bool:
         """True if the host has a matrix unit for the operands, bf16 numbers or bytes, and rows enough for it."""
         p = self.problem
-        if self.target.explicit_memory or not self.target.cube.rate(BF16) or not isinstance(p.k, int) or p.trans_a:
+        if not self.target.engines.tile_registers or not isinstance(p.k, int) or p.trans_a:
             return False
         if p.packed and p.k * p.b.dtype.bits % 32 == 0 and (p.a.dtype == BF16 or p.b.dtype.bits == 8):
             return rows >= _GROUP_ROWS
         return p.a.dtype == BF16 and rows >= _TILE_ROWS
+
+    def _suits_pairs(self) -> bool:
+        """True if the host multiplies bf16 numbers two k at a time, however many rows there are."""
+        p = self.problem
+        numbers = p.a.dtype == p.b.dtype == BF16 and not p.trans_a
+        return self.target.engines.dot_bf16 and numbers and isinstance(p.k, int) and p.k % 2 == 0
 
     def _widened(self, view: View, block: int) -> View:
         """A block of halves as f32 in L2."""
@@ -315,7 +322,7 @@ class _Lowering:
     def group(self) -> int:
         """How many consecutive k lie together in both operands: four bytes, or two bf16 numbers."""
         p = self.problem
-        size = 4 if p.b.dtype.bits == 8 else 2 if self.on_tiles else 1
+        size = 4 if p.b.dtype.bits == 8 else 2 if self.pairs else 1
         fits = p.packed and isinstance(p.k, int) and p.k % size == 0
         return size if fits and not p.trans_a and not self.target.explicit_memory else 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
@@ -19,9 +20,11 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from codegen.llvm.cache_folder import cache_folder, is_private, make_private
-from codegen.llvm.host_class import host_class
+from codegen.llvm.cache_folder import cache_folder, exposed, is_private, make_private
 from codegen.llvm.workers import Compilation
+from codegen.targets.hosts import host_class
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 1 << 30
 """Bytes; the least recently used objects go when it is exceeded."""
@@ -41,6 +44,15 @@ def generator_version() -> str:
     return total.hexdigest()
 
 
+@lru_cache(maxsize=16)
+def _say(problem: str) -> None:
+    """Once for each cause and process."""
+    _log.warning(
+        "kernels are compiled again each time, as the cache is not safe: %s (make it yours alone with chmod go-w, or "
+        "let OPENATC_CACHE name a folder that is)", problem,
+    )  # fmt: skip
+
+
 class ObjectCache:
     """Kernel images by program and host class."""
 
@@ -57,7 +69,10 @@ class ObjectCache:
     def get(self, program: bytes, target: object) -> bytes | None:
         """The image, or None if it is absent, damaged or may be another user's."""
         path = self.folder / self.key(program, target)
-        if not is_private(self.folder.parent, self.folder, path):
+        if problem := self.problem():
+            _say(problem)
+            return None
+        if not is_private(path):
             return None
         try:
             data = path.read_bytes()
@@ -69,8 +84,15 @@ class ObjectCache:
             os.utime(path)
         return data[_DIGEST:]
 
+    def problem(self) -> str:
+        """Why the folder is not used, if it is there: others may have put code into it. "" if it is used."""
+        there = [path for path in (self.folder.parent, self.folder) if os.path.lexists(path)]
+        return next((why for path in there if hasattr(os, "geteuid") and (why := exposed(path))), "")
+
     def put(self, program: bytes, target: object, image: bytes) -> None:
-        """Stores an image; does nothing where the folder cannot be written."""
+        """Stores an image; does nothing where the folder cannot be written or is not used."""
+        if self.problem():
+            return
         try:
             make_private(self.folder)
             handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from functools import lru_cache
 
 import llvmlite.binding as llvm
 
-from codegen.llvm.host_class import HostClass, host_class
+from codegen.llvm.detect import machine_architecture
 from codegen.llvm.kernel_image import facts_of, pack_image
 from codegen.llvm.lower import lowering
 from codegen.llvm.sound_program import read_program
+from codegen.targets.hosts import HostClass, host_class
 
 _OPT_LEVEL = 2
 """Of the machine code generator. No IR passes run: the emitter writes the shape it wants (measured: same speed)."""
@@ -19,13 +19,12 @@ _OPT_LEVEL = 2
 
 def llvm_triple(host: HostClass) -> str:
     """The triple of the class on this operating system; ELF where the class is not this machine's."""
-    machine = platform.machine().lower()
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-    if machine == host.triple and sys.platform == "darwin":
-        return f"{host.triple}-apple-darwin"
-    if machine == host.triple and sys.platform == "win32":
-        return f"{host.triple}-pc-windows-msvc"
-    return f"{host.triple}-unknown-linux-gnu"
+    machine = machine_architecture()
+    if machine == host.architecture and sys.platform == "darwin":
+        return f"{host.architecture}-apple-darwin"
+    if machine == host.architecture and sys.platform == "win32":
+        return f"{host.architecture}-pc-windows-msvc"
+    return f"{host.architecture}-unknown-linux-gnu"
 
 
 @lru_cache(maxsize=8)

@@ -23,7 +23,7 @@ def from_memory(code: VectorCode, text: str, dtype: DType, lanes: int) -> Vec:
         wide = code.op("shl", code.cast("zext", Vec(text, I16, lanes), I32), code.const(16, I32, lanes))
         return Vec(code.from_bits(wide).text, BF16, lanes)
     if dtype == F16:
-        if code.host.has_f16:
+        if code.host.engines.f16_conversion:
             half = code.fn.emit(f"bitcast <{lanes} x i16> {text} to <{lanes} x half>")
             return Vec(code.fn.emit(f"fpext <{lanes} x half> {half} to <{lanes} x float>"), F16, lanes)
         return _half_to_float(code, code.cast("zext", Vec(text, I16, lanes), I32))
@@ -38,7 +38,7 @@ def to_memory(code: VectorCode, a: Vec) -> str:
         high = code.op("lshr", code.bits(Vec(a.text, F32, a.lanes)), code.const(16, I32, a.lanes))
         return code.cast("trunc", high, I16).text
     if a.dtype == F16:
-        if code.host.has_f16:
+        if code.host.engines.f16_conversion:
             half = code.fn.emit(f"fptrunc {code.typed(a)} to <{a.lanes} x half>")
             return code.fn.emit(f"bitcast <{a.lanes} x half> {half} to <{a.lanes} x i16>")
         return code.cast("trunc", _float_to_half(code, Vec(a.text, F32, a.lanes)), I16).text
@@ -56,7 +56,7 @@ def round_to(code: VectorCode, a: Vec, dtype: DType) -> Vec:
         quiet = code.op("and", code.op("or", bits, code.like(0x400000, bits)), code.like(-0x10000, bits))
         return Vec(code.from_bits(code.select(nan, quiet, kept)).text, BF16, a.lanes)
     if dtype == F16:
-        if code.host.has_f16:
+        if code.host.engines.f16_conversion:
             half = code.fn.emit(f"fptrunc {code.typed(a)} to <{a.lanes} x half>")
             return Vec(code.fn.emit(f"fpext <{a.lanes} x half> {half} to <{a.lanes} x float>"), F16, a.lanes)
         return _half_to_float(code, _float_to_half(code, a))

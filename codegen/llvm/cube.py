@@ -22,14 +22,15 @@ from functools import reduce
 
 from codegen.llvm.cube_amx import TileEmitter
 from codegen.llvm.cube_amx_plan import tile_product
+from codegen.llvm.cube_bf16 import bf16_elements
 from codegen.llvm.cube_bytes import ByteQuads, byte_elements
 from codegen.llvm.cube_dot import DotColumns, DotReduction, is_dot, lane_mask
 from codegen.llvm.cube_elements import Elements
 from codegen.llvm.cube_reduction import Reduction, ReductionAxis, RegisterColumns, RegisterRow, Schedule, merge_axes
 from codegen.llvm.cube_registers import accumulator_sets, balanced_split, cut, rows_per_tile, vectors_per_tile
 from codegen.llvm.cube_site import MatmulSite, RegisterTile, load_rows, split_offset
-from codegen.llvm.host_class import host_class
 from codegen.llvm.text import Function, Value
+from codegen.targets.hosts import host_class
 
 _UNROLL = 4
 _SMALL_TILE = 8
@@ -85,11 +86,12 @@ class _Emitter:
         self.axes = merge_axes(axes)
         self.products = self.elements
         """Loads and multiplies the factors; `elements` serves values of the accumulator's dtype."""
-        grouped = byte_elements(self.target, site.a.dtype, site.b.dtype, site.acc_dtype, self.axes, site.b.strides[-1])
+        operands = (self.target, site.a.dtype, site.b.dtype, site.acc_dtype, self.axes, site.b.strides[-1])
+        grouped = byte_elements(*operands) or bf16_elements(*operands)
         if grouped:
             self.products, self.axes = grouped
         self.dot = not grouped and is_dot(self.axes, site.b.strides[-1])
-        self.contiguous = site.b.strides[-1] == 1 or isinstance(self.products, ByteQuads)
+        self.contiguous = site.b.strides[-1] == 1 or self.products.packed
         self.m_strides = site.a.strides[: len(site.m)]
 
     # Columns

@@ -29,8 +29,8 @@ from codegen.llvm.cube_elements import Elements
 from codegen.llvm.cube_reduction import ReductionAxis
 from codegen.llvm.cube_registers import balanced_split, cut
 from codegen.llvm.cube_site import MatmulSite, RegisterTile, load_rows
-from codegen.llvm.host_class import host_class
 from codegen.llvm.text import Function, Value
+from codegen.targets.hosts import host_class
 
 _ROW_BYTES = 64
 _TILE_BYTES = TILE_ROWS * _ROW_BYTES

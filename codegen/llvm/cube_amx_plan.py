@@ -7,8 +7,8 @@ from math import prod
 
 from codegen.llvm.cube_reduction import ReductionAxis, merge_axes
 from codegen.llvm.cube_site import MatmulSite
-from codegen.llvm.host_class import host_class
 from codegen.llvm.text import Value
+from codegen.targets.hosts import host_class
 
 _INSTRUCTIONS = {
     ("bf16", "bf16"): "tdpbf16ps",
@@ -82,7 +82,7 @@ def tile_product(site: MatmulSite) -> TileProduct | None:
     """The way to compute the site on tiles; None if its host class has none or its operands do not suit them."""
     target, a, b = host_class(site.target), site.a, site.b
     instruction = _INSTRUCTIONS.get((a.dtype.name, b.dtype.name))
-    if "amx-tile" not in target.features or instruction is None or 0 in (*site.m, *site.k, site.n, site.n_max):
+    if not target.engines.tile_registers or instruction is None or 0 in (*site.m, *site.k, site.n, site.n_max):
         return None
     strides = zip(site.k, a.strides[len(site.m) :], b.strides[:-1], strict=True)
     axes = merge_axes([ReductionAxis(*t) for t in strides])

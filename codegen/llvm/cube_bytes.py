@@ -2,7 +2,8 @@
 
 Two ways in which b can hand over consecutive k for one column:
 - *quads*: b is packed [k/4][n][4], so its innermost k axis has extent 4 and unit stride, and n steps by 4. Four
-  products per 32-bit lane: vpdpbusd where the class has VNNI, else two vpmaddwd on the even and the odd bytes.
+  products per 32-bit lane: the dot product of bytes of the class (vpdpbusd, sdot, udot, usdot), else two vpmaddwd on
+  the even and the odd bytes.
 - *pairs*: rows of b are contiguous (a plain panel). Two rows are interleaved as they are loaded, for vpmaddwd.
 
 Everything is exact modulo 2**32. Classes without these instructions widen each element (`Elements`) or each byte.
@@ -11,15 +12,16 @@ Everything is exact modulo 2**32. Classes without these instructions widen each 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from codegen.llvm.cube_elements import Elements, Factor
 from codegen.llvm.cube_reduction import ReductionAxis
-from codegen.llvm.host_class import HostClass
 from codegen.llvm.text import Function, Value
+from codegen.targets.hosts import HostClass
 from tensor_types.dtypes import DType
 
 _PAIR_PRODUCT = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-_QUAD_PRODUCT = {16: "llvm.x86.avx512.vpdpbusd.512"}
+_VPDPBUSD = {8: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.512"}
 _EDGE = f"splat (i32 {0x80808080 - (1 << 32)})"
 """Bytes of 128, or of -128."""
 
@@ -37,7 +39,7 @@ def byte_elements(
     if inner == ReductionAxis(4, 1, 1) and n_step == 4:
         return ByteQuads(target, acc, a, b), list(axes[:-1])
     even = isinstance(inner.extent, int) and inner.extent % 2 == 0
-    if target.triple == "x86_64" and even and n_step == 1 and inner.a == 1 and isinstance(inner.b, int):
+    if target.architecture == "x86_64" and even and n_step == 1 and inner.a == 1 and isinstance(inner.b, int):
         assert isinstance(inner.extent, int)
         halved = ReductionAxis(inner.extent // 2, 2, 2 * inner.b)
         return BytePairs(target, acc, inner.b), [*axes[:-1], halved]
@@ -74,27 +76,56 @@ class BytePairs(Elements):
         return fn.emit(f"{'sext' if dtype.kind == 'int' else 'zext'} {self.bytes} {value} to {self.words}")
 
 
-class ByteQuads(Elements):
-    """Four k per step from one 32-bit lane of a and of b.
+@dataclass(frozen=True)
+class QuadDot:
+    """An instruction for four products in a 32-bit lane, and what makes the operands suit its signs.
 
-    vpdpbusd multiplies unsigned by signed bytes. Two signed operands: a moves up by 128, and its sums exceed the real
-    ones by those of `edges()`, which are the same for all rows. Two unsigned ones: b moves down by 128, and what the
-    sums lack, 128 times the bytes of a, is subtracted step by step.
+    `swapped`: it takes b as its first factor. `a_moves`: the bytes of a move by 128 to the other signedness, and the
+    sums exceed the real ones by those of `edges()`, which are the same for all rows. `b_moves`: those of b move; what
+    the sums lack, 128 times the bytes of a, is subtracted step by step.
     """
 
+    callee: str
+    bytes: bool
+    """Its factors are vectors of bytes, else of 32-bit words."""
+    swapped: bool = False
+    a_moves: bool = False
+    b_moves: bool = False
+
+
+def quad_dot(target: HostClass, lanes: int, a: DType, b: DType) -> QuadDot | None:
+    """How a class multiplies bytes of these two signednesses, or None if it has no instruction for it."""
+    signs = (a.kind, b.kind)
+    engines = target.engines
+    if target.architecture == "x86_64" and engines.dot_u8s8 and lanes in _VPDPBUSD:
+        same = {"a_moves": signs == ("int", "int"), "b_moves": signs == ("uint", "uint")}
+        return QuadDot(_VPDPBUSD[lanes], False, swapped=signs == ("int", "uint"), **same)
+    if target.architecture != "aarch64" or lanes != 4 or not engines.dot_same_sign:
+        return None
+    if a.kind != b.kind and engines.dot_u8s8:
+        return QuadDot("llvm.aarch64.neon.usdot.v4i32.v16i8", True, swapped=a.kind == "int")
+    if a.kind == b.kind == "uint":
+        return QuadDot("llvm.aarch64.neon.udot.v4i32.v16i8", True)
+    return QuadDot("llvm.aarch64.neon.sdot.v4i32.v16i8", True, a_moves=a.kind == "uint", b_moves=b.kind == "uint")
+
+
+class ByteQuads(Elements):
+    """Four k per step from one 32-bit lane of a and of b."""
+
     group = 4
+    packed = True
 
     def __init__(self, target: HostClass, acc: DType, a: DType, b: DType) -> None:
         super().__init__(target, acc)
         self.a, self.b, self.target = a, b, target
-        self.dot = "vnni" in target.features and self.lanes in _QUAD_PRODUCT
-        self.pairs = target.triple == "x86_64"
+        self.dot = quad_dot(target, self.lanes, a, b)
+        self.pairs = target.architecture == "x86_64"
         self.words = f"<{2 * self.lanes} x i16>"
-        self.kinds = (a.kind, b.kind)
 
     def edges(self) -> Elements | None:
-        """Elements that take every byte of a for 128, where a moves up by as much; else None."""
-        return _Edges(self.target, self.acc, self.a, self.b) if self.dot and self.kinds == ("int", "int") else None
+        """Elements that take every byte of a for 128 or -128, where a moves up or down by as much; else None."""
+        moves = self.dot is not None and self.dot.a_moves
+        return _Edges(self.target, self.acc, self.a, self.b) if moves else None
 
     def load(self, fn: Function, pointer: str, dtype: DType, step: Value = 4, mask: str | None = None) -> Factor:
         if mask:
@@ -102,24 +133,24 @@ class ByteQuads(Elements):
             quads = fn.call(self.vector, name, f"ptr align 1 {pointer}", mask, f"{self.vector} zeroinitializer")
         else:
             quads = fn.load(self.vector, pointer)
-        if not self.dot:
+        if self.dot is None:
             return self._split(fn, quads, dtype)
-        return self._moved(fn, quads) if self.kinds == ("uint", "uint") else quads
+        return self._moved(fn, quads) if self.dot.b_moves else quads
 
     def broadcast(self, fn: Function, pointer: str, dtype: DType) -> Factor:
         quads = fn.splat(fn.load("i32", pointer), "i32", self.lanes)
-        if not self.dot:
+        if self.dot is None:
             return self._split(fn, quads, dtype)
-        if self.kinds == ("uint", "uint"):
-            return quads, self._dot(fn, "zeroinitializer", quads, _EDGE)
-        return self._moved(fn, quads) if self.kinds == ("int", "int") else quads
+        if self.dot.b_moves:
+            return quads, self._dot(fn, self.dot, "zeroinitializer", quads, _EDGE)
+        return self._moved(fn, quads) if self.dot.a_moves else quads
 
     def multiply_add(self, fn: Function, a: Factor, b: Factor, c: str) -> str:
-        if self.dot:
-            if self.kinds == ("uint", "uint"):
+        if self.dot is not None:
+            if self.dot.b_moves:
                 left, lacking = a
-                return fn.emit(f"sub {self.vector} {self._dot(fn, c, left, b)}, {lacking}")
-            return self._dot(fn, c, b, a) if self.kinds == ("int", "uint") else self._dot(fn, c, a, b)
+                return fn.emit(f"sub {self.vector} {self._dot(fn, self.dot, c, left, b)}, {lacking}")
+            return self._dot(fn, self.dot, c, a, b)
         for left, right in zip(a, b, strict=True):
             if self.pairs:
                 product = fn.call(
@@ -130,9 +161,14 @@ class ByteQuads(Elements):
             c = self.add(fn, c, product)
         return c
 
-    def _dot(self, fn: Function, c: str, unsigned: str, signed: str) -> str:
+    def _dot(self, fn: Function, dot: QuadDot, c: str, a: str, b: str) -> str:
         t = self.vector
-        return fn.call(t, _QUAD_PRODUCT[self.lanes], f"{t} {c}", f"{t} {unsigned}", f"{t} {signed}")
+        factors = [b, a] if dot.swapped else [a, b]
+        if not dot.bytes:
+            return fn.call(t, dot.callee, f"{t} {c}", *(f"{t} {factor}" for factor in factors))
+        wide = f"<{4 * self.lanes} x i8>"
+        cast = [fn.emit(f"bitcast {t} {factor} to {wide}") for factor in factors]
+        return fn.call(t, dot.callee, f"{t} {c}", *(f"{wide} {factor}" for factor in cast))
 
     def _moved(self, fn: Function, quads: str) -> str:
         """Bytes between signed and unsigned ones, 128 apart: the top bit flips."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from codegen.llvm.host_class import HostClass
 from codegen.llvm.text import Function, Value
+from codegen.targets.hosts import HostClass
 from tensor_types.dtypes import DType
 
 _LLVM_TYPE = {
@@ -29,14 +29,16 @@ class Elements:
 
     group = 1
     """Consecutive k per multiply-add."""
+    packed = False
+    """The consecutive k of one column lie together in b."""
 
     def __init__(self, target: HostClass, acc: DType) -> None:
         self.acc = acc
         self.lanes = target.vector_bytes // acc.bytes
         self.type = _LLVM_TYPE[acc.name]
         self.vector = f"<{self.lanes} x {self.type}>"
-        self.fused = target.has_fma
-        self.native_half = target.has_f16
+        self.fused = target.engines.fma
+        self.native_half = target.engines.f16_conversion
         """Without half conversions (F16C) llvm would call a library function for each element."""
 
     def storage(self, dtype: DType) -> str:

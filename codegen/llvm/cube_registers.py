@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from codegen.llvm.host_class import HostClass
 from codegen.llvm.text import Function, Value
+from codegen.targets.hosts import HostClass
 
 _LATENCY_CHAINS = 8
 """Independent accumulators that keep two multiply-add pipes of four cycles latency busy."""
@@ -32,7 +32,7 @@ def accumulators(target: HostClass) -> int:
     The rest holds two steps' worth of b, a broadcast, masks and, without FMA, products. LLVM's scheduler loads ahead of
     use and spills accumulators as soon as less is left (7x64 and 14x32 of AVX-512 lose up to half of their rate).
     """
-    return target.registers * 3 // 4 if target.has_fma else target.registers // 2
+    return target.registers * 3 // 4 if target.engines.fma else target.registers // 2
 
 
 def rows_per_tile(target: HostClass, vectors: int) -> int:

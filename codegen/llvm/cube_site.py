@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from codegen.llvm.cube_elements import Elements
-from codegen.llvm.host_class import HostClass
 from codegen.llvm.text import Function, Value
+from codegen.targets.hosts import HostClass
 from tensor_types.dtypes import DType
 
 

@@ -1,4 +1,4 @@
-"""Which host class this machine belongs to."""
+"""Which host class this machine belongs to: the best row whose needs are a subset of the processor's features."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import os
 import platform
 import sys
 from functools import lru_cache
+from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from codegen.llvm.host_class import HOST_CLASSES
+from codegen.targets.hosts import HOST_CLASSES, HOSTS
 from tensor_types.errors import EnvironmentProblem
 
-_AMX = "x86-64-amx"
-_LEVELS = {
-    "x86-64-v2": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"),
-    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-    "x86-64-v4-vnni": ("avx512vnni",),
-    _AMX: ("avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
-}
+_LINUX_ARM = {"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"}
+_APPLE = {"DotProd": "dotprod", "BF16": "bf16", "I8MM": "i8mm"}
 _ARCH_REQ_XCOMP_PERM, _XTILEDATA, _ARCH_PRCTL = 0x1023, 18, 158
 
 
@@ -37,17 +32,52 @@ def request_amx() -> bool:
 
 def amx_state() -> str:
     """'available', or why the matrix unit cannot be used."""
-    features = llvm.get_host_cpu_features()
-    if not all(features.get(f, False) for f in _LEVELS[_AMX]):
+    fitting = [row for row in HOSTS if row.engines.tile_registers and row.needs <= machine_features()]
+    if not fitting:
         return "not in this processor"
     return "available" if request_amx() else "refused by the system"
+
+
+def machine_features() -> frozenset[str]:
+    """Features of this processor as LLVM names them, 'zen' for AMD's Zen cores and 'apple' for Apple's."""
+    if machine_architecture() == "aarch64":
+        return frozenset({"neon"} | (_apple_features() if sys.platform == "darwin" else _linux_arm_features()))
+    found = {name for name, present in llvm.get_host_cpu_features().items() if present}
+    return frozenset(found | ({"zen"} if llvm.get_host_cpu_name().startswith("znver") else set()))
+
+
+def machine_architecture() -> str:
+    """The first part of this machine's LLVM triple."""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def _linux_arm_features() -> set[str]:
+    """What the kernel says of the first core; LLVM does not name these on every system."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("Features")), [])
+    return {_LINUX_ARM[flag] for flag in flags if flag in _LINUX_ARM}
+
+
+def _apple_features() -> set[str]:
+    libc = ctypes.CDLL(None)
+
+    def present(name: str) -> bool:
+        value, size = ctypes.c_int(0), ctypes.c_size_t(4)
+        key = f"hw.optional.arm.FEAT_{name}".encode()
+        return libc.sysctlbyname(key, ctypes.byref(value), ctypes.byref(size), None, 0) == 0 and value.value == 1
+
+    return {"apple"} | {feature for name, feature in _APPLE.items() if present(name)}
 
 
 def detect_host_class() -> str:
     """The name of the best host class that this machine can run, or what `OPENATC_HOST` says.
 
-    A process that gets x86-64-amx has the permission to run it, if the system gives it; a forced class is not doubted,
-    as code for it may be made on any machine; `require_runnable` comes before it is run.
+    A process that gets a class with tile registers has the permission to run it, if the system gives it. A forced class
+    is not doubted, as code for it may be made on any machine; `require_runnable` comes before it is run.
     EnvironmentProblem if `OPENATC_HOST` names no class, or if the processor is older than the oldest class.
     """
     forced = os.environ.get("OPENATC_HOST")
@@ -56,7 +86,7 @@ def detect_host_class() -> str:
             raise EnvironmentProblem(
                 f"OPENATC_HOST is {forced!r}, which is no host class", remedy=f"use one of {', '.join(HOST_CLASSES)}"
             )
-        if forced == _AMX:
+        if HOST_CLASSES[forced].engines.tile_registers:
             request_amx()
         return forced
     runnable = runnable_classes()
@@ -70,15 +100,13 @@ def detect_host_class() -> str:
 
 def runnable_classes() -> tuple[str, ...]:
     """The classes whose code this machine can run, the best one last."""
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return ("aarch64",)
-    features = llvm.get_host_cpu_features()
-    found = []
-    for name, needed in _LEVELS.items():
-        if not all(features.get(f, False) for f in needed) or (name == _AMX and not request_amx()):
-            break
-        found.append(name)
-    return tuple(found)
+    return tuple(
+        row.name
+        for row in HOSTS
+        if row.architecture == machine_architecture()
+        and row.needs <= machine_features()
+        and (not row.engines.tile_registers or request_amx())
+    )
 
 
 def require_runnable(name: str) -> None:

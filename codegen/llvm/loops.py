@@ -53,7 +53,7 @@ def over_vectors(code: VectorCode, extent: Value, lanes: int, unroll: int, held:
             held = body(Chunk(main, rest, lanes), held)
         done, tail = main + rest * lanes, extent % lanes
         whole_piece = tail >= 4 and tail & (tail - 1) == 0  # needs no mask
-        if tail and code.host.mask_registers and not whole_piece:
+        if tail and code.host.engines.masks and not whole_piece:
             return body(Chunk(done, 1, lanes, code.lane_mask(tail, lanes)), held)
         piece = lanes // 2
         while tail:
@@ -67,7 +67,7 @@ def over_vectors(code: VectorCode, extent: Value, lanes: int, unroll: int, held:
         held = carried(code, main_end, block, 0, held, lambda i, v: body(Chunk(i, unroll, lanes), v))
     else:
         return carried(code, extent, 1, 0, held, lambda i, v: body(Chunk(i, 1, 1), v))
-    if code.host.mask_registers:
+    if code.host.engines.masks:
         return carried(
             code, extent, lanes, main_end, held,
             lambda i, v: body(Chunk(i, 1, lanes, code.lane_mask(fn.sub(extent, i), lanes)), v),

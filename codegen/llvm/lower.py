@@ -16,7 +16,6 @@ from codegen.llvm.alias import resolve_aliases
 from codegen.llvm.checks import require
 from codegen.llvm.conversions import convert
 from codegen.llvm.dims_ssa import DimValues
-from codegen.llvm.host_class import HostClass, host_class
 from codegen.llvm.indexed import emit_indexed
 from codegen.llvm.liveness import row_layouts, tiles_in_memory
 from codegen.llvm.matmul import emit_product
@@ -28,6 +27,7 @@ from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, module_text
 from codegen.llvm.vector_code import VectorCode
 from codegen.llvm.vector_memory import load_vector
+from codegen.targets.hosts import HostClass, host_class
 from codegen.tile.instructions import INSTRUCTIONS, STATUS_RANGE
 from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View
 from codegen.tile.text import program_to_text

@@ -7,12 +7,12 @@ from codegen.llvm.conversions import convert
 from codegen.llvm.cube import emit_matmul
 from codegen.llvm.cube_site import MatmulSite, Operand, RegisterTile
 from codegen.llvm.evaluator import Block, Evaluator
-from codegen.llvm.host_class import host_class
 from codegen.llvm.regions import Member, Region
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, Value
 from codegen.llvm.vector_code import Vec, VectorCode
 from codegen.llvm.windows import Window
+from codegen.targets.hosts import host_class
 from codegen.tile.ir import View
 from tensor_types.dims import names
 from tensor_types.dtypes import BOOL, F32, F64, I32, DType

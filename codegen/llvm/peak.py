@@ -7,7 +7,7 @@ index i reads row i modulo rows.
 
 from __future__ import annotations
 
-from codegen.llvm.host_class import host_class
+from codegen.targets.hosts import host_class
 
 _CHAINS = 10
 """Independent sums: enough to hide the latency of a multiply-add in two pipes, few enough for 16 registers."""
@@ -34,12 +34,12 @@ def peak_text(target: object) -> tuple[str, int, int]:
     host = host_class(target)
     lanes = host.vector_bytes // 4
     v = f"<{lanes} x float>"
-    fma = f"declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})" if host.has_fma else ""
+    fma = f"declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})" if host.engines.fma else ""
     splat = ", ".join(["float 0x3FEFFFFFE0000000"] * lanes)
     tiny = ", ".join(["float 0x3EB0000000000000"] * lanes)
     chains = range(_CHAINS)
     phis = "\n".join(f"  %a{k} = phi {v} [ zeroinitializer, %entry ], [ %b{k}, %loop ]" for k in chains)
-    if host.has_fma:
+    if host.engines.fma:
         steps = "\n".join(
             f"  %b{k} = call {v} @llvm.fma.v{lanes}f32({v} %a{k}, {v} <{splat}>, {v} <{tiny}>)" for k in chains
         )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.llvm.host_class import HostClass
 from codegen.llvm.text import Function
+from codegen.targets.hosts import HostClass
 from codegen.tile.ir import Scalar
 from tensor_types.dtypes import BOOL, F32, F64, I32, I64, DType
 
@@ -133,7 +133,7 @@ class VectorCode:
 
     def fma(self, a: Vec, b: Vec, c: Vec) -> Vec:
         """a*b + c: fused where the class has FMA, else two roundings (never a call)."""
-        if self.host.has_fma:
+        if self.host.engines.fma:
             return self.call("llvm.fma", a, b, c)
         return self.op("fadd", self.op("fmul", a, b), c)
 

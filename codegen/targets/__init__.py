@@ -5,8 +5,9 @@ the tile language and tensor_types. No number that describes a chip stands elsew
 """
 
 from codegen.targets.registry import chip_names, chip_remark, host_class_names, nano_chips, stand_ins, target
-from codegen.targets.target import Engine, Memory, Target
+from codegen.targets.target import Engine, Engines, Memory, Target
 
 __all__ = [
-    "Engine", "Memory", "Target", "chip_names", "chip_remark", "host_class_names", "nano_chips", "stand_ins", "target",
+    "Engine", "Engines", "Memory", "Target", "chip_names", "chip_remark", "host_class_names", "nano_chips", "stand_ins",
+    "target",
 ]  # fmt: skip

@@ -33,6 +33,27 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Engines:
+    """Instructions of a host class beyond plain vector arithmetic, each asked for by name where code or a packing
+    depends on it. A chip has none of these: its cube and vector engine are the target's own."""
+
+    fma: bool = False
+    """Multiply and add in one instruction with one rounding."""
+    masks: bool = False
+    """Masked vector loads and stores cost what plain ones cost."""
+    f16_conversion: bool = False
+    """Conversion between f16 and f32 vectors."""
+    dot_u8s8: bool = False
+    """Four products of unsigned with signed bytes, added to a 32-bit lane (vpdpbusd, usdot)."""
+    dot_same_sign: bool = False
+    """Four products of bytes of one signedness, added to a 32-bit lane (sdot, udot)."""
+    dot_bf16: bool = False
+    """Two products of bf16 numbers, added to an f32 lane, at more than the rate of an FMA (vdpbf16ps, bfdot)."""
+    tile_registers: bool = False
+    """Products of tiles of bf16 numbers or bytes (AMX)."""
+
+
+@dataclass(frozen=True, eq=False)
 class Target:
     """A class of host machines or a chip. Bandwidths are bytes per cycle and core unless their name says otherwise.
 
@@ -64,8 +85,7 @@ class Target:
     vector_bytes: int = 0
     """Width of one vector register, of a chip the bytes that the vector engine takes per cycle."""
     registers: int = 0
-    has_fma: bool = True
-    mask_registers: bool = False
+    engines: Engines = Engines()
     l1_bytes: int = 0
     """First-level data cache of a host core."""
     memory_bytes: int = 0

@@ -11,7 +11,7 @@ from small_models import mlp
 from acl_runtime import InferSession
 from atc.conversion import convert
 from codegen.llvm.detect import runnable_classes
-from codegen.llvm.host_class import HOST_CLASSES
+from codegen.targets.hosts import HOST_CLASSES
 from tensor_types.errors import EnvironmentProblem
 
 FOREIGN = sorted(set(HOST_CLASSES) - set(runnable_classes()))

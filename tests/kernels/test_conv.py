@@ -124,6 +124,18 @@ def test_other_float_types(dtype: type) -> None:
 
 
 @pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:5] + GEOMETRIES[13:15], ids=str)
+@pytest.mark.parametrize("host", ["x86-64-v4-bf16", "aarch64-bf16"])
+def test_bf16_two_channels_at_a_time(
+    x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], host: str
+) -> None:
+    """Channels lie in pairs where they are even; the dot products are emulated where the processor has none."""
+    case = conv_case(x, w, **attrs)
+    case.arrays, case.wide = {k: v.astype(bfloat16) for k, v in case.arrays.items()}, True
+    check(case, lower_conv, 2e-2, 2e-2, [host])
+
+
+@pytest.mark.skipif("x86-64-v4" not in HOSTS, reason="emulated tiles take long without AVX-512")
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:5] + GEOMETRIES[13:15], ids=str)
 def test_bf16_on_a_matrix_unit(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
     """Channels lie in pairs where they are even; the tile registers are emulated."""
     case = conv_case(x, w, **attrs)

@@ -14,8 +14,6 @@ import re
 
 from codegen.llvm.text import Function, Value, module_text
 
-BASE = "x86-64-v4-vnni"
-"""The host class that runs emulated code."""
 _CALL = re.compile(r"@llvm\.x86\.(ldtilecfg|tilerelease|tilezero|tileloadd64|tilestored64|tdpbf16ps|tdpb[su][su]d)\b")
 _STATE = [
     "@amx.tiles = internal global [8 x [16 x [16 x i32]]] zeroinitializer, align 64",

@@ -8,16 +8,13 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from codegen.llvm.compile import compile_text
-from codegen.llvm.detect import detect_host_class
-from codegen.llvm.host_class import host_class
 from codegen.llvm.lower import lower, scratch_bytes, symbol_name
-from codegen.targets.hosts import HOSTS as HOST_TARGETS
+from codegen.targets.hosts import host_class
 from codegen.tile.ir import Program
 from tensor_types.dims import evaluate
-from tests.llvm.amx_emulation import BASE, emulate
+from tests.llvm.emulation import RUNNABLE, emulate, runs_on
 
-_X86 = tuple(t.name for t in HOST_TARGETS if t.name.startswith("x86-64"))
-HOSTS = _X86[: _X86.index(detect_host_class()) + 1]
+HOSTS = RUNNABLE
 """Host classes that this machine can run."""
 _counter = iter(range(1 << 30))
 _jit: list[llvm.LLJIT] = []
@@ -44,8 +41,8 @@ class Kernel:
         self.program = program
         self.text = lower(program, target)
         symbol = symbol_name(program)
-        emulated = host_class(target).name == "x86-64-amx" and "x86-64-amx" not in HOSTS
-        code = compile_text(emulate(self.text), BASE) if emulated else compile_text(self.text, target)
+        name = host_class(target).name
+        code = compile_text(emulate(self.text, name), runs_on(name))
         self._keep, address = load(code, symbol)
         p, i = ctypes.c_void_p, ctypes.c_int64
         self.call = ctypes.CFUNCTYPE(i, p, p, i, i, p)(address)

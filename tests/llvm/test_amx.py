@@ -13,9 +13,9 @@ from ml_dtypes import bfloat16
 from codegen.llvm import detect
 from codegen.llvm.compile import assembly
 from codegen.llvm.detect import detect_host_class
-from codegen.llvm.host_class import HOST_CLASSES
 from codegen.llvm.lower import lower, scratch_bytes
 from codegen.llvm.text import Function, module_text
+from codegen.targets.hosts import HOST_CLASSES
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.instructions import STATUS_RANGE
 from codegen.tile.ir import Program, View, axis
@@ -24,7 +24,7 @@ from tensor_types.dims import ceildiv, dmax, dmin
 from tensor_types.dtypes import BF16, F32, I8, I32, I64, U8, DType
 from tests.kernels.lowered import Case as NodeCase
 from tests.kernels.lowered import reference
-from tests.llvm.amx_emulation import BASE, emulate
+from tests.llvm.emulation import emulate, runs_on
 from tests.llvm.native import HOSTS, Kernel
 from tests.llvm.test_cube import Case, compile_text, guarded, panel, random, run
 from tests.probes.probe import Sample, check, records_for, sample
@@ -32,7 +32,7 @@ from tests.probes.test_bf16_gemm import bf16_gemm
 from tests.probes.test_int8_gemm import int8_gemm
 
 AMX = "x86-64-amx"
-runs = pytest.mark.skipif(BASE not in HOSTS, reason=f"this processor is {HOSTS[-1]}")
+runs = pytest.mark.skipif("x86-64-v4" not in HOSTS, reason=f"this processor is {HOSTS[-1]}")
 rng = np.random.default_rng(0)
 
 
@@ -234,7 +234,7 @@ def test_the_emulation_refuses_what_the_processor_refuses() -> None:
     fn.call("void", "llvm.x86.tilestored64", "i8 0", "ptr %d", "i64 64")
     fn.call("void", "llvm.x86.tilerelease")
     fn.do("ret void")
-    engine = compile_text(emulate(module_text([fn])), HOST_CLASSES[BASE])
+    engine = compile_text(emulate(module_text([fn]), AMX), HOST_CLASSES[runs_on(AMX)])
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(engine.get_function_address("site"))
     a, b = random(rng, (16, 64), I8), random(rng, (16, 16, 4), I8)
     for rows, words, depth, legal in ((16, 16, 16, True), (9, 5, 5, True), (16, 0, 0, False), (16, 8, 16, False)):
@@ -388,6 +388,7 @@ def test_amx_needs_the_permission_of_the_system(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("OPENATC_HOST", raising=False)
     monkeypatch.setattr(detect.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(detect.llvm, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(detect.llvm, "get_host_cpu_name", lambda: "sapphirerapids")
     monkeypatch.setattr(detect, "request_amx", lambda: asked.append(1) or granted)
     if not vnni:
         assert detect_host_class() == "x86-64-v4"

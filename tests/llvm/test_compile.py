@@ -13,12 +13,11 @@ import pytest
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.compile import assembly, compile_program
 from codegen.llvm.detect import detect_host_class
-from codegen.llvm.host_class import HOST_CLASSES
 from codegen.llvm.kernel_image import unpack_image
 from codegen.llvm.lower import lower, scratch_bytes, symbol_name
 from codegen.llvm.vector_code import UnsupportedDType
 from codegen.llvm.workers import compile_many
-from codegen.targets.hosts import HOSTS
+from codegen.targets.hosts import HOST_CLASSES, HOSTS
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.text import program_to_text
 from tensor_types.dtypes import DTYPES, F32, F64
@@ -84,7 +83,7 @@ def test_the_cache_keeps_checks_and_evicts(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners of files")
 @pytest.mark.parametrize("part", ["", "objects", "file"])
 def test_code_that_others_can_have_put_there_is_no_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
     folder = tmp_path / "cache"
     monkeypatch.setenv("OPENATC_CACHE", str(folder))
@@ -99,6 +98,10 @@ def test_code_that_others_can_have_put_there_is_no_object(
     path.chmod(path.stat().st_mode | 0o020)
     assert cache.get(program, "x86-64-v3") is None
     assert cache.compile([program], "x86-64-v3") == [code]
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == (0 if part == "file" else 1), "a cache that is not used is said once"
+    assert all(str(path) in line and "chmod go-w" in line for line in said)
+    assert bool(cache.problem()) == bool(said)
 
 
 def test_a_cache_that_cannot_be_written_still_compiles(tmp_path: Path) -> None:

@@ -15,29 +15,22 @@ import pytest
 from codegen.llvm.cube import emit_matmul
 from codegen.llvm.cube_registers import balanced_split
 from codegen.llvm.cube_site import MatmulSite, Operand, RegisterTile, row_pointers
-from codegen.llvm.host_class import HOST_CLASSES, HostClass
 from codegen.llvm.text import Function, module_text
+from codegen.targets.hosts import HOST_CLASSES, HostClass
 from tensor_types.dtypes import BF16, F16, F32, F64, I8, I32, U8, from_numpy
-from tests.llvm import amx_emulation
+from tests.llvm.emulation import RUNNABLE, emulate, runs_on
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
-_NEEDS = {"x86-64-v2": "sse4.2", "x86-64-v3": "avx2", "x86-64-v4": "avx512vl"}
-_FEATURES = llvm.get_host_cpu_features()
-RUNNABLE = [
-    name
-    for name, host in HOST_CLASSES.items()
-    if (name == "aarch64" and platform.machine() == "aarch64") or _FEATURES.get(_NEEDS.get(name, ""), False)
-]
 SENTINEL = 77
 
 
 def machine(host: HostClass) -> tuple[llvm.TargetMachine, str]:
-    triple = f"{host.triple}-unknown-linux-gnu"
-    jit = platform.machine() == host.triple
+    triple = f"{host.architecture}-unknown-linux-gnu"
+    jit = platform.machine() == host.architecture
     made = llvm.Target.from_triple(triple).create_target_machine(
         cpu=host.cpu, features=host.features, opt=2, codemodel="jitdefault" if jit else "default", jit=jit
     )
@@ -132,12 +125,11 @@ class Case:
 
 
 def run(cases: list[Case], class_name: str | HostClass) -> str:
-    """Compares the cases with their expected results; gives the text of the module, AMX not yet emulated."""
+    """Compares the cases with their expected results; gives the text of the module, before emulation."""
     host = HOST_CLASSES[class_name] if isinstance(class_name, str) else class_name
     emitted = [case.emit(f"site{i}", host) for i, case in enumerate(cases)]
     text = module_text([fn for fn, _ in emitted])
-    runs = HOST_CLASSES[amx_emulation.BASE] if host.name == "x86-64-amx" else host
-    engine = compile_text(amx_emulation.emulate(text), runs)
+    engine = compile_text(emulate(text, host.name), HOST_CLASSES[runs_on(host.name)])
     for i, (case, (_, values)) in enumerate(zip(cases, emitted, strict=True)):
         pointers = [x.ctypes.data for x in (case.a, case.b, case.dst)]
         kinds = [ctypes.c_int64] * (3 + len(values))
@@ -284,8 +276,7 @@ def test_dtypes(host: str, a, b, acc) -> None:
     run(cases, host)
 
 
-VNNI = HostClass("x86-64-v4+vnni", "x86_64", "x86-64-v4", "+avx512vnni", 64, 32, True, True, True)
-BYTE_HOSTS = [HOST_CLASSES[name] for name in RUNNABLE] + ([VNNI] if _FEATURES.get("avx512vnni", False) else [])
+BYTE_HOSTS = [HOST_CLASSES[name] for name in RUNNABLE]
 
 
 def quads(b: np.ndarray) -> np.ndarray:

@@ -15,11 +15,10 @@ import pytest
 
 from codegen.kernels import lower_node
 from codegen.llvm.compile import assembly, compile_program
-from codegen.llvm.detect import detect_host_class
 from codegen.llvm.kernel_image import unpack_image
 from codegen.llvm.lower import lower
 from codegen.targets import target
-from codegen.targets.hosts import HOSTS as host_targets
+from codegen.targets.hosts import HOST_CLASSES
 from codegen.tile.interpreter import interpret
 from codegen.tile.ir import Program
 from codegen.tile.text import parse_program, program_to_text
@@ -27,18 +26,14 @@ from codegen.tile.verifier import verify
 from graph_opt.plan.records import KernelRecord
 from tensor_types.dims import evaluate
 from tests.kernels.lowered import Case, packed
-from tests.llvm.amx_emulation import BASE
+from tests.llvm.emulation import EMULATED, RUNNABLE
 from tests.llvm.native import Kernel
 
 CHIPS = ("Ascend910B2", "Ascend310P3")
-_X86 = [t.name for t in host_targets if t.name.startswith("x86-64")]
-_best = detect_host_class()
-_runs = _X86[: _X86.index(_best) + 1] if _best in _X86 else [_best]
-if _runs[-1] == BASE:
-    _runs.append("x86-64-amx")  # emulated
+_PLAIN = [name for name, row in HOST_CLASSES.items() if name not in EMULATED]
 HOSTS = [
-    pytest.param(name, marks=pytest.mark.skipif(name not in _runs, reason=f"this processor is {_best}"))
-    for name in [*_X86, "aarch64"]
+    pytest.param(name, marks=pytest.mark.skipif(name not in RUNNABLE, reason=f"this processor is {RUNNABLE[-1]}"))
+    for name in _PLAIN
 ]
 """Host classes as test parameters; those that the processor cannot run are skipped."""
 _GUARD = 256

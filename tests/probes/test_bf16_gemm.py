@@ -8,9 +8,11 @@ from ml_dtypes import bfloat16
 
 from codegen.kernels import NotLowerable, lower_node
 from codegen.targets import target
+from codegen.targets.hosts import HOST_CLASSES
 from codegen.tile.text import parse_program
 from codegen.tile.verifier import VerifyError, verify
 from tests.kernels.lowered import Case
+from tests.llvm.emulation import EMULATED
 from tests.probes.probe import HOSTS, Sample, check, check_aarch64, records_for, sample
 
 
@@ -30,6 +32,17 @@ STATIC = [(1, 1, 1), (1, 64, 33), (7, 13, 17), (12, 32, 65), (97, 129, 31)]
 @pytest.mark.parametrize("host", HOSTS)
 def test_static_sizes(host: str) -> None:
     check([bf16_gemm(*shape) for shape in STATIC], host)
+
+
+@pytest.mark.parametrize("host", [name for name in EMULATED if HOST_CLASSES[name].engines.dot_bf16])
+def test_two_k_at_a_time(host: str) -> None:
+    """Constants lie in pairs, whatever the number of rows; rows of b that a run makes are interleaved as they come."""
+    for m, k in ((97, 64), (1, 64), (5, 63)):
+        given = bf16_gemm(m, k, 33)
+        (record,) = records_for(given, host)
+        assert ("split(0,2)" in str(record.operands[1].packing)) == (k % 2 == 0)
+        check([given], host)
+    check([bf16_gemm(m, 40, 73, run_time=True) for m in (1, 95)], host, one_program=True)
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.lowered import Case, Op
+from tests.llvm.emulation import EMULATED
 from tests.probes.probe import CHIPS, HOSTS, Sample, check, check_aarch64, records_for, sample
 
 _ZERO = 3
@@ -39,6 +40,12 @@ STATIC = [(1, 1, 1), (7, 13, 17), (95, 63, 65), (97, 64, 33)]
 @pytest.mark.parametrize("host", HOSTS)
 def test_static_sizes(host: str) -> None:
     check([int8_gemm(*shape) for shape in STATIC], host)
+
+
+@pytest.mark.parametrize("host", EMULATED)
+def test_classes_that_this_machine_emulates(host: str) -> None:
+    check([int8_gemm(97, 64, 33)], host)
+    check([int8_gemm(m, 40, 37, run_time=True) for m in (1, 95)], host, one_program=True)
 
 
 @pytest.mark.parametrize("host", HOSTS)
