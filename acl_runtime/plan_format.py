@@ -73,6 +73,8 @@ class PlanTask:
     attrs: Mapping[str, Any] | None = None
     inputs: tuple[int | None, ...] = ()
     outputs: tuple[int, ...] = ()
+    tiling: str = ""
+    """How the kernel is cut, for people and tuners."""
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,7 @@ class _Reader:
             tuple(self.size(d) for d in _rows(row["dims"])),
             self.size(row["grid"]),
             self.size(row["work"]),
+            tiling=_text(row["tiling"]),
         )
 
 

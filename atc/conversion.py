@@ -163,7 +163,7 @@ def convert(
             for g, chip in zip(chip_graphs, chips, strict=True)
         ]
     with progress.stage("lower"):
-        lowered = lower_graph(graph, host)
+        lowered = lower_graph(graph, host, options.tiling)
         copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
         compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
         portable = lower_graph(graph, target(PORTABLE_TILING))

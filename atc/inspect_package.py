@@ -98,6 +98,7 @@ def _layers(plan: ModelPlan) -> list[dict[str, Any]]:
                     "engine": "AI Core" if native else "AI CPU",
                     "program": task.program,
                     "grid": str(task.grid),
+                    "tiling": task.tiling,
                     "after": [first + before for before in task.after],
                 }
             )

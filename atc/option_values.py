@@ -193,3 +193,17 @@ def _bad_shape(flag: str, part: str, what: str, code: str = "E10002") -> UsageEr
         f"--{flag}: {part!r} {what}", code=code, where={"flag": f"--{flag}"},
         remedy='write "name:1,3,224,224;other:1~8,-1": sizes, ranges or -1; quote the text, it may hold a semicolon',
     )  # fmt: skip
+
+
+def tilings(flag: str, value: Any) -> Mapping[str, Any]:
+    """Tilings by node name: a mapping made before, or those of a file. TilingRefused names a line that is wrong."""
+    from codegen.kernels import read_tilings
+
+    if isinstance(value, Mapping) or not value:
+        return value or {}
+    try:
+        text = Path(value).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--{flag}={value} cannot be read: {error}", code="E13001", where={"flag": f"--{flag}"},
+                         remedy="give a text file of lines `node: tiling`") from None  # fmt: skip
+    return read_tilings(text)

@@ -75,6 +75,11 @@ class Options:
         None, "ed25519 private key file to sign the native code with", values.path, value="path", reported=False
     )
 
+    tiling: Mapping[str, Any] = option(
+        {}, "file with lines `node: tiling`, in the form in which `atc inspect` shows them", values.tilings,
+        value="path", reported=False,
+    )  # fmt: skip
+
     notes: tuple[str, ...] = ()
     """What the user should know of the flags given: those without effect, chips that stand for others."""
 

@@ -62,7 +62,7 @@ class _Viewer:
         else:
             takes = [o.value for o in record.operands if o.role in ("in", "inout")]
             gives = [o.value for o in record.operands if o.role in ("out", "inout") and o.value is not None]
-            kind, attrs = record.family, {"engine": "AI Core"}
+            kind, attrs = record.family, {"engine": "AI Core", "tiling": record.tiling}
         # Strings have no bytes in the weights: viewers show such an operand as absent.
         takes = [None if name and _is_string_constant(self.values[name]) else name for name in takes]
         inputs = [self._shown(name) if name else "" for name in takes]

@@ -56,5 +56,6 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E16005": ErrorCode("A domain is imported twice, or not at all", 3, "keep one opset_import for each domain"),
     "E17001": ErrorCode("The verifier refuses a tile program", 3, "mend the program: the message has the statement"),
     "E17002": ErrorCode("A plan breaks a rule of memory or order", 1, "report it with the model"),
+    "E17003": ErrorCode("A tiling cannot be: its line, its node, or its sizes", 3, "see the reason; leave it out"),
     "E19999": ErrorCode("A fault of the product", 1, "report it with the log file that the message names"),
 }

@@ -66,7 +66,7 @@ class ConvShape:
 
 
 @dataclass(frozen=True)
-class ConvTiling(Tiling, kind="conv"):
+class ConvTiling(Tiling, kind="conv", place="host"):
     """`block` output positions per axis, `panel` output channels NR; `split` parts of the panels in the grid."""
 
     block: tuple[int, ...]

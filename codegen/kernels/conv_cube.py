@@ -32,7 +32,7 @@ Weights = Callable[[Sequence[Dim], Dim, Dim, Sequence[Dim]], View]
 
 
 @dataclass(frozen=True)
-class CubeConvTiling(Tiling, kind="conv_cube"):
+class CubeConvTiling(Tiling, kind="conv_cube", place="chip"):
     """`block` output positions per axis, panels of `panel` output channels."""
 
     block: tuple[int, ...]

@@ -23,7 +23,7 @@ from tensor_types.dtypes import DType
 
 
 @dataclass(frozen=True)
-class TransposedTiling(Tiling, kind="conv_transpose"):
+class TransposedTiling(Tiling, kind="conv_transpose", place="host"):
     """`block` output positions of one phase per axis, panels of `panel` output channels."""
 
     block: tuple[int, ...]

@@ -46,7 +46,7 @@ _GROUP_ROWS, _TILE_ROWS = 5, 32
 
 
 @dataclass(frozen=True)
-class MatmulTiling(Tiling, kind="matmul"):
+class MatmulTiling(Tiling, kind="matmul", place="host"):
     """Blocks of `rows` by `columns` on a host; the loop over columns encloses that over rows with `panels_outside`.
 
     `pack` copies a panel of a dynamic right operand, `widen` converts the halves of a block to f32 first.
@@ -60,7 +60,7 @@ class MatmulTiling(Tiling, kind="matmul"):
 
 
 @dataclass(frozen=True)
-class CubeMatmulTiling(Tiling, kind="matmul_cube"):
+class CubeMatmulTiling(Tiling, kind="matmul_cube", place="chip"):
     """Blocks of `rows` by `columns` on the cube of a chip."""
 
     rows: int

@@ -33,8 +33,11 @@ class Tiling:
     known: ClassVar[dict[str, type[Tiling]]] = {}
     """Every tiling that has been declared, by kind."""
 
-    def __init_subclass__(cls, kind: str) -> None:
-        cls.kind = kind
+    place: ClassVar[str]
+    """'host' or 'chip' if only kernels of such targets are cut so, else ''."""
+
+    def __init_subclass__(cls, kind: str, place: str = "") -> None:
+        cls.kind, cls.place = kind, place
         Tiling.known[kind] = cls
 
     def __post_init__(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from codegen.kernels import NotLowerable
+from types import MappingProxyType
+
+from codegen.kernels import NotLowerable, TilingRefused, Tilings, check_nodes, tiling_for
 from codegen.lowering.aicpu_tasks import add_aicpu_task
 from codegen.lowering.aliases import add_aliases
 from codegen.lowering.branch_merges import add_merge
@@ -15,25 +17,35 @@ from graph_opt.ir import Graph, Node
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.plan.records import KernelRecord, Record
 
+_NO_TILINGS: Tilings = MappingProxyType({})
 
-def lower_graph(graph: Graph, target: Target) -> Lowered:
+
+def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) -> Lowered:
     """Records of all nodes, their programs verified for the target.
 
-    A fused node without a kernel for it falls apart into its operators on the AI CPU, in the graph as well.
+    A fused node without a kernel for it falls apart into its operators on the AI CPU, in the graph as well. A node for
+    which a tiling is given has that one: TilingRefused if it cannot, or if there is no such node.
     """
+    check_nodes(tilings, (n.name for n in graph.nodes if n.op == "Fused"))
     lowered = Lowered()
     sizes = DataDependentSizes(graph)
     for node in list(graph.nodes):
         late = sizes.are_late(node)
-        if not late and add_aliases(lowered, node):
+        tiling = tiling_for(tilings, node.name, target)
+        if not late and tiling is None and add_aliases(lowered, node):
             continue
         if not late and node.op == "IfMerge" and add_merge(lowered, node, target):
             continue
         try:
             if late:
                 raise NotLowerable("its size is known only at run time")
-            records = native_tasks(node, target)
+            records = native_tasks(node, target, tiling)
         except NotLowerable as reason:
+            if tiling is not None:
+                raise TilingRefused(
+                    f"`{tiling}` on {target.name}: {reason}", where={"node": node.name},
+                    remedy="give a smaller one, or none: the default fits",
+                ) from None  # fmt: skip
             for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
                 add_aicpu_task(lowered, inner, str(reason))
                 sizes.decide(inner)

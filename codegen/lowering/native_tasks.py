@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from codegen.kernels import NotLowerable, lower_node
+from codegen.kernels.tiling import Tiling
 from codegen.targets import Target, target
 from codegen.tile.text import parse_program
 from codegen.tile.verifier import VerifyError, verify
@@ -14,9 +15,9 @@ from graph_opt.plan.records import KernelRecord, Record
 from tensor_types.dims import names
 
 
-def native_tasks(node: Node, target: Target) -> list[Record]:
+def native_tasks(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """Records of a Fused node; NotLowerable if its family has no kernel, or none that is proven sound."""
-    records = lower_node(node, target)
+    records = lower_node(node, target, tiling)
     for record in records:
         if isinstance(record, KernelRecord):
             fault = _fault(record.program, target.name)

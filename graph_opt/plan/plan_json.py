@@ -98,6 +98,7 @@ def _task(task: Task, number: dict[str, int], programs: list[int]) -> dict[str, 
         "dims": [_dim(d) for d in task.dims],
         "grid": _dim(task.grid),
         "work": _dim(task.work),
+        "tiling": task.tiling,
     }
 
 

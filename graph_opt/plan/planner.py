@@ -116,6 +116,7 @@ class _Planner:
                 Task(
                     record.node, record.family, tuple(operands), self._program(record.program), record.dims,
                     record.grid, record.work, guard=guard, may_alias=record.may_alias,
+                    tiling=record.tiling,
                 )
             )  # fmt: skip
         elif isinstance(record, HostRecord):

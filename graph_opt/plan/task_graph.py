@@ -117,6 +117,7 @@ class Task:
     after: tuple[int, ...] = ()
     guard: tuple[int, int] | None = None
     may_alias: tuple[tuple[int, int], ...] = ()
+    tiling: str = ""
 
 
 @dataclass(frozen=True)
