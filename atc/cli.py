@@ -24,6 +24,7 @@ from atc.command_options import (
 )
 from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, table
 from atc.convert_command import convert, convert_as_atc
+from atc.generate_command import generate
 from atc.key_commands import key_app
 from atc.option_values import sizes
 from atc.profile_command import profile
@@ -47,6 +48,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 app.command()(convert)
 app.command()(profile)
+app.command()(generate)
 
 
 @app.command()

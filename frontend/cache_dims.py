@@ -1,8 +1,8 @@
 """Named dims that may be 0: lengths of caches, which are empty before the first token.
 
-A dim counts as one if it occurs in graph inputs alone, and all that reads those inputs joins them along that axis with
-something else: Concat, or Attention, which puts new keys and values behind the past ones. Whatever the cache's length
-is then, no other tensor is empty because of it.
+A dim counts as one if it occurs in graph inputs alone, and all that reads those inputs asks for their shape or joins
+them along that axis with something else: Concat, or Attention, which puts new keys and values behind the past ones.
+Whatever the cache's length is then, no other tensor is empty because of it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def cache_dims(graph: onnx.GraphProto) -> set[str]:
 def _joins(node: onnx.NodeProto, name: str, axis: int, rank: int, fed: set[str]) -> bool:
     if node.domain not in ("", "ai.onnx"):
         return False
+    if node.op_type == "Shape":
+        return True
     if node.op_type == "Attention":
         return axis == _PAST_AXIS and all(i in _PAST_OPERANDS for i, used in enumerate(node.input) if used == name)
     if node.op_type != "Concat":

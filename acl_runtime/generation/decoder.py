@@ -1,0 +1,84 @@
+"""One step of a decoder: tokens and a sequence in, logits and the longer sequence out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+
+import numpy as np
+
+from acl_runtime.generation.roles import Names, roles_of
+from acl_runtime.generation.sequence import Sequence
+from acl_runtime.session import InferSession
+from tensor_types.errors import InvalidModel, ResourceLimit
+
+
+class Decoder:
+    """A session seen as a decoder. A step that fails leaves the sequence that it was given as it was."""
+
+    def __init__(self, session: InferSession, names: Names | None = None) -> None:
+        self.session = session
+        self.roles = roles_of(session, names)
+
+    def empty(self) -> Sequence:
+        """A sequence without tokens."""
+        return Sequence((), tuple(c.empty() for c in self.roles.caches))
+
+    def step(self, sequence: Sequence, tokens: Many[int]) -> tuple[np.ndarray, Sequence]:
+        """Logits f32 [rows, vocabulary] (of every token, or of the last one as the model gives them), and the sequence
+        with the tokens. InvalidModel for a token outside of the vocabulary or logits that are no numbers, ResourceLimit
+        beyond the capacity."""
+        self._check(sequence, tokens)
+        roles = self.roles
+        history = sequence.tokens if not roles.caches else ()
+        fed = np.array([[*history, *tokens]], roles.tokens.dtype)
+        start, count = len(sequence) - len(history), fed.shape[1]
+        feeds: dict[str, np.ndarray] = {roles.tokens.name: fed}
+        if roles.mask is not None:
+            total = roles.capacity if roles.capacity is not None and _is_fixed(roles.mask.shape) else start + count
+            mask = np.zeros((1, total), roles.mask.dtype)
+            mask[:, : start + count] = 1
+            feeds[roles.mask.name] = mask
+        if roles.positions is not None:
+            places = np.arange(start, start + count).astype(roles.positions.dtype)
+            one_axis = roles.positions.shape is not None and len(roles.positions.shape) == 1
+            feeds[roles.positions.name] = places if one_axis else places[None]
+        if roles.branch is not None:
+            feeds[roles.branch.name] = np.full(_static(roles.branch.shape), start > 0, roles.branch.dtype)
+        for cache, array in zip(roles.caches, sequence.caches, strict=True):
+            feeds[cache.past] = array
+        outputs = self.session.infer(feeds)
+        logits = np.asarray(outputs[roles.logits], np.float32)[0]
+        if not np.isfinite(logits[-1]).any() or np.isnan(logits[-1]).any():
+            raise InvalidModel(
+                f"the logits behind token {start + count} are no numbers",
+                where={"tensor": self.session.get_outputs()[roles.logits].name},
+                remedy="atc compare tells where they are born; another --precision_mode may help",
+            )
+        caches = tuple(outputs[c.output] for c in roles.caches)
+        return logits, Sequence((*sequence.tokens, *tokens), caches)
+
+    def _check(self, sequence: Sequence, tokens: Many[int]) -> None:
+        roles = self.roles
+        if not tokens:
+            raise InvalidModel("there is no token to go on with", remedy="give at least one")
+        for token in tokens:
+            if token < 0 or (roles.vocabulary is not None and token >= roles.vocabulary):
+                raise InvalidModel(
+                    f"the token {token} is outside of the vocabulary of {roles.vocabulary}",
+                    where={"tensor": roles.tokens.name}, remedy="use the tokenizer of this model",
+                )  # fmt: skip
+        if roles.capacity is not None and len(sequence) + len(tokens) > roles.capacity:
+            raise ResourceLimit(
+                f"{len(sequence) + len(tokens)} tokens do not fit into caches of {roles.capacity}",
+                where={"tensor": roles.caches[0].past}, remedy="shorten the prompt or export with a larger cache",
+            )  # fmt: skip
+        if len(sequence.caches) != len(roles.caches):
+            raise InvalidModel("the sequence is of another model", remedy="start with an empty one")
+
+
+def _is_fixed(shape: tuple[int | str, ...] | None) -> bool:
+    return shape is not None and all(isinstance(d, int) for d in shape[1:])
+
+
+def _static(shape: tuple[int | str, ...] | None) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else 1 for d in shape or ())

@@ -1,0 +1,135 @@
+"""Generation: the prompt in chunks, then token by token, or several at a time where a guess turns out right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from acl_runtime.generation.decoder import Decoder
+from acl_runtime.generation.sampling import Sampling
+from acl_runtime.generation.sequence import Sequence
+from tensor_types.errors import EnvironmentProblem, InvalidModel
+
+_LONGEST_GRAM = 3
+"""A guess continues the last place where up to this many last tokens stood before."""
+
+
+@dataclass
+class Generation:
+    """What was generated. prefill_ms: time until the first token; ms_per_token: mean of the others, 0 if there are
+    none; accepted: tokens that guesses gave."""
+
+    tokens: list[int] = field(default_factory=list)
+    prefill_ms: float = 0.0
+    ms_per_token: float = 0.0
+    accepted: int = 0
+    reason: str = ""
+    """'length', 'stop' (a stop token or the caller's word) or 'capacity'."""
+
+
+class Generator:
+    """Generates with a decoder.
+
+    chunk: tokens of the prompt that are fed at a time, 0 for all. guess: tokens that are guessed at a time from what
+    the text repeats (prompt lookup, Saxena 2023); exact under greedy choice, refused with any other.
+    """
+
+    def __init__(self, decoder: Decoder, *, chunk: int = 0, guess: int = 0) -> None:
+        self.decoder, self.chunk, self.guess = decoder, chunk, guess
+        if guess and not decoder.roles.all_positions:
+            raise EnvironmentProblem("guesses need the logits of every token, the model gives those of the last one",
+                                     where={"flag": "--guess"}, remedy="leave --guess out")  # fmt: skip
+
+    def generate(
+        self,
+        prompt: Many[int],
+        most: int,
+        sampling: Sampling | None = None,
+        *,
+        stop: Many[int] = (),
+        seed: int = 0,
+        on_token: Callable[[int], bool | None] | None = None,
+        sequence: Sequence | None = None,
+    ) -> tuple[Generation, Sequence]:
+        """Up to `most` tokens behind `sequence` (none: an empty one) and the prompt, and the sequence that they end.
+
+        `on_token` is called with each token; when it gives True, generation ends there. The last token is not in the
+        sequence yet: it is the prompt to go on with. OpenAtcError as `Decoder.step` has it.
+        """
+        sampling = sampling or Sampling()
+        if self.guess and not sampling.is_greedy:
+            raise EnvironmentProblem("guesses are exact with greedy choice only", where={"flag": "--guess"},
+                                     remedy="leave --guess or --temperature out")  # fmt: skip
+        if not prompt:
+            raise InvalidModel("the prompt is empty", remedy="give at least one token")
+        random = np.random.default_rng(seed)
+        made = Generation(reason="length")
+        started = time.perf_counter()
+        logits, before = self._prefill(sequence or self.decoder.empty(), prompt)
+        first, current = 0.0, before
+        for token, known in self._tokens(logits, before, sampling, random, made, most):
+            current = known
+            if not made.tokens:
+                first = time.perf_counter()
+            made.tokens.append(token)
+            if token in stop or (on_token is not None and on_token(token)):
+                made.reason = "stop"
+                break
+            if len(made.tokens) >= most:
+                break
+        ended = time.perf_counter()
+        made.prefill_ms = ((first or ended) - started) * 1e3
+        others = len(made.tokens) - 1
+        made.ms_per_token = (ended - first) * 1e3 / others if others > 0 else 0.0
+        return made, current
+
+    def _prefill(self, sequence: Sequence, prompt: Many[int]) -> tuple[np.ndarray, Sequence]:
+        size = self.chunk or len(prompt)
+        for start in range(0, len(prompt), size):
+            logits, sequence = self.decoder.step(sequence, prompt[start : start + size])
+        return logits[-1], sequence
+
+    def _tokens(
+        self, logits: np.ndarray, sequence: Sequence, sampling: Sampling, random: np.random.Generator,
+        made: Generation, most: int,
+    ) -> Iterator[tuple[int, Sequence]]:  # fmt: skip
+        """Tokens, each with the sequence before it. Ends at the capacity."""
+        capacity = self.decoder.roles.capacity
+        if most < 1:
+            return
+        token = sampling.choose(logits, sequence.tokens, random)
+        yield token, sequence
+        while True:
+            if capacity is not None and len(sequence) + 1 > capacity:
+                made.reason = "capacity"
+                return
+            draft = self._draft((*sequence.tokens, token), most - len(made.tokens) - 1)
+            if capacity is not None:
+                draft = draft[: capacity - len(sequence) - 1]
+            rows, longer = self.decoder.step(sequence, [token, *draft])
+            for number in range(len(draft) + 1):
+                known = longer.tokens[: len(sequence) + 1 + number]
+                token = sampling.choose(rows[number - len(draft) - 1], known, random)
+                if number < len(draft) and token == draft[number]:
+                    made.accepted += 1
+                    yield token, longer.truncated(len(known), self.decoder.roles.caches)
+                    continue
+                sequence = longer.truncated(len(known), self.decoder.roles.caches)
+                yield token, sequence
+                break
+
+    def _draft(self, tokens: tuple[int, ...], most: int) -> list[int]:
+        """What stood behind the last place where the last tokens stood before."""
+        most = min(self.guess, most)
+        for size in range(min(_LONGEST_GRAM, len(tokens) - 1), 0, -1):
+            if most <= 0:
+                break
+            tail = tokens[-size:]
+            for at in range(len(tokens) - size - 1, -1, -1):
+                if tokens[at : at + size] == tail:
+                    return list(tokens[at + size : at + size + most])
+        return []
