@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from codegen.kernels.conv_core import ConvShape, conv_tilings, emit_conv, weight_packing, weight_shape
@@ -91,6 +92,8 @@ class _Lowering:
         self.outputs = outer_outputs(node)
         self._start()
         self.emitters = 0
+        self.vector = 0
+        """Elements of a block that bias and epilogue take at a time; 0: all of them."""
         assert self.anchor.output.shape is not None
         self.shape: tuple[Dim, ...] = self.anchor.output.shape
         self.format = self.outputs[0][1].format
@@ -186,6 +189,7 @@ class _Lowering:
             self._finish(space, acc, task.tile_shape(acc.base), index, pixelwise, self.bias)
 
         if target.explicit_memory:
+            self.vector = tiling.vector
             emit_conv_on_cube(self.paths, conv, tiling, x, weight, finish)
         else:
             emit_conv(task, conv, tiling, x, weight, finish)
@@ -227,6 +231,7 @@ class _Lowering:
             self._finish(space, acc, task.tile_shape(acc.base), index, False, self.bias)
 
         if self.target.explicit_memory:
+            self.vector = tiling.vector
             emit_transposed_on_cube(self.paths, shape, tiling, x, weight, finish)
         else:
             emit_transposed(task, shape, x, weight, tiling, finish)
@@ -269,6 +274,14 @@ class _Lowering:
         bias: Value | None,
     ) -> None:  # fmt: skip
         """Bias, epilogue and store of one block; `index` is batch, positions.., channel."""
+        with self.paths.part(acc, sizes, self.vector or prod(sizes)) as part:
+            moved = tuple(part.moved(i) for i in index)
+            self._finish_part(space, part.view, part.shape, moved, pixelwise, bias)
+
+    def _finish_part(
+        self, space: Space, acc: View, sizes: tuple[int, ...], index: tuple[Dim, ...], pixelwise: bool,
+        bias: Value | None,
+    ) -> None:  # fmt: skip
         task, dtype, paths = self.task, self.anchor.output.dtype, self.paths
         wide_dtype = accumulator_dtype(dtype)
         emitter = ElementwiseEmitter(task, sizes, acc.shape, prefix=f"e{self.emitters}_")

@@ -14,6 +14,7 @@ from math import prod
 
 from codegen.kernels.conv_core import ConvShape, Finish, extent_of
 from codegen.kernels.conv_transpose import TransposedShape, phase_extent, phases
+from codegen.kernels.cube_blocks import CubeBlock, best_blocks, powers
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.tiling import Tiling, halvings
 from codegen.targets.target import Target
@@ -22,6 +23,10 @@ from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, Expr, ceildiv
 from tensor_types.dtypes import DType
 
+_POSITIONS = 512
+"""Output positions of a block at most."""
+_USUAL = 56
+"""Extent of an axis that only the run knows."""
 _FRACTAL = 16
 """The cube works on multiples of this along k."""
 
@@ -33,10 +38,12 @@ Weights = Callable[[Sequence[Dim], Dim, Dim, Sequence[Dim]], View]
 
 @dataclass(frozen=True)
 class CubeConvTiling(Tiling, kind="conv_cube", place="chip"):
-    """`block` output positions per axis, panels of `panel` output channels."""
+    """`block` output positions per axis, panels of `panel` output channels; `vector` elements of the result pass
+    through the vector engine at a time."""
 
     block: tuple[int, ...]
     panel: int
+    vector: int
 
 
 @dataclass(frozen=True)
@@ -170,17 +177,41 @@ def _flat(taps: Sequence[int], count: int, first: int) -> Dim:
 
 def cube_tilings(shape: ConvShape, target: Target) -> Iterator[CubeConvTiling]:
     """Tilings for the cube of a chip by falling preference."""
-    # Rows of 8-bit tiles fill whole blocks of 32 B as well.
-    panel = min(64, -(-shape.features // 32) * 32)
-    for positions in halvings(64):
-        yield CubeConvTiling(_position_block([a.out for a in shape.axes], positions), panel)
+    outs = [a.out for a in shape.axes]
+    return _tilings(outs, [(a.kernel, a.stride, a.dilation) for a in shape.axes], shape, target)
 
 
 def transposed_tilings_on_cube(shape: TransposedShape, target: Target) -> Iterator[CubeConvTiling]:
     """As `cube_tilings`; the positions are those of one phase."""
-    panel = min(64, -(-shape.features // 32) * 32)
-    for positions in halvings(64):
-        yield CubeConvTiling(_position_block([ceildiv(a.out, a.stride) for a in shape.axes], positions), panel)
+    outs = [ceildiv(a.out, a.stride) for a in shape.axes]
+    return _tilings(outs, [(ceildiv(a.kernel, a.stride), 1, 1) for a in shape.axes], shape, target)
+
+
+def _tilings(
+    outs: Sequence[Dim], windows: Sequence[tuple[int, int, int]], shape: ConvShape | TransposedShape, target: Target
+) -> Iterator[CubeConvTiling]:
+    """`windows` are taps, stride and dilation along each axis."""
+    taps = prod(kernel for kernel, _, _ in windows)
+    usual = [out if isinstance(out, int) else _USUAL for out in outs]
+    outer = shape.groups * (shape.batch if isinstance(shape.batch, int) else 1)
+    blocks = []
+    # Rows of 8-bit tiles fill whole blocks of 32 B as well.
+    panels = powers(shape.features, 32, 256, 32)
+    for block in combinations(*(powers(out, 1, _POSITIONS) for out in outs)):
+        if prod(block) > _POSITIONS:
+            continue
+        spans = prod((n - 1) * stride + (kernel - 1) * dilation + 1
+                     for n, (kernel, stride, dilation) in zip(block, windows, strict=True))  # fmt: skip
+        count = outer * prod(-(-out // n) for out, n in zip(usual, block, strict=True))
+        for panel in panels:
+            loaded = shape.channels * (spans + taps * panel)
+            blocks.append(CubeBlock(block, panel, count * -(-shape.features // panel), loaded))
+    best = best_blocks(blocks, taps * shape.channels, shape.dtype, target)
+    for rows, panel, _, _ in best:
+        for vector in halvings(prod(rows) * panel, 1 << 10):
+            yield CubeConvTiling(rows, panel, vector)
+    for positions in halvings(32):
+        yield CubeConvTiling(_position_block(outs, positions), panels[0], positions * panels[0])
 
 
 def emit_conv_on_cube(

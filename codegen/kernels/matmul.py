@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from codegen.kernels.conv_core import panel_width
+from codegen.kernels.cube_blocks import CubeBlock, best_blocks, powers
 from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
-from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
+from codegen.kernels.memory_paths import MemoryPaths, Part, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, block_extent, body_of, body_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
@@ -61,10 +63,11 @@ class MatmulTiling(Tiling, kind="matmul", place="host"):
 
 @dataclass(frozen=True)
 class CubeMatmulTiling(Tiling, kind="matmul_cube", place="chip"):
-    """Blocks of `rows` by `columns` on the cube of a chip."""
+    """Blocks of `rows` by `columns` on the cube of a chip; `vector` elements pass the vector engine at a time."""
 
     rows: int
     columns: int
+    vector: int
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ class _Lowering:
         self.panels_outside = self.target.explicit_memory or tiling.panels_outside
         self.pack = not self.target.explicit_memory and tiling.pack
         self.widen = not self.target.explicit_memory and tiling.widen
+        self.vector = tiling.vector if self.target.explicit_memory else tiling.rows * tiling.columns
         self._check(tiling)
 
         index: list[Dim] = [0] * len(space.groups)
@@ -237,13 +241,19 @@ class _Lowering:
         return self._on_cube() if self.target.explicit_memory else self._on_host()
 
     def _on_cube(self) -> Iterator[CubeMatmulTiling]:
-        extents = self.space.graph_extents
-        m: Dim = extents[self.m_group] if self.m_group is not None else 1
-        n = extents[-1]
-        for rows in halvings(128, 16):
-            # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
-            columns = min(-(-n // 32) * 32, 128) if isinstance(n, int) else 128
-            yield CubeMatmulTiling(min(m, rows) if isinstance(m, int) else rows, columns)
+        p, extents, m_group = self.problem, self.space.graph_extents, self.m_group
+        m: Dim = extents[m_group] if m_group is not None else 1
+        n, k = extents[-1], p.k if isinstance(p.k, int) else _USUAL_ROWS
+        usual_m, usual_n = (d if isinstance(d, int) else _USUAL_ROWS for d in (m, n))
+        batch = prod(d for g, d in enumerate(extents[:-1]) if g != m_group and isinstance(d, int))
+        # Rows of 8-bit tiles in the epilogue fill whole blocks of 32 B as well.
+        blocks = [
+            CubeBlock((rows,), columns, batch * -(-usual_m // rows) * -(-usual_n // columns), (rows + columns) * k)
+            for rows in powers(m, 16, 512) for columns in powers(n, 32, 512, 32)
+        ]  # fmt: skip
+        for block in best_blocks(blocks, k, p.a.dtype, self.target):
+            for vector in halvings(block.rows[0] * block.columns, 1 << 10):
+                yield CubeMatmulTiling(block.rows[0], block.columns, vector)
 
     def _on_host(self) -> Iterator[MatmulTiling]:
         """As the table in `codegen.targets.matmul_tiling` says; fewer rows where a converted block is large."""
@@ -436,15 +446,20 @@ class _Lowering:
     # Epilogue
 
     def _finish(self, acc: View, corrections: Sequence[View], index: Sequence[Dim]) -> None:
+        with self.paths.part(acc, self.block, self.vector) as part:
+            self._finish_part(part, corrections, [part.moved(i) for i in index])
+
+    def _finish_part(self, part: Part, corrections: Sequence[View], index: Sequence[Dim]) -> None:
         p, paths, extras, outputs = self.problem, self.paths, self.extras, self.outputs
+        acc, extents = part.view, part.view.shape
         made, rest = p.anchor.output, self.body.nodes[1:]
         acc_dtype = accumulator_dtype(p.a.dtype)
-        stores = {inner.name: self.space.view(outer, index, self.extents, "out") for inner, outer in outputs}
+        stores = {inner.name: self.space.view(outer, index, extents, "out") for inner, outer in outputs}
         if not rest and p.alpha == 1.0 and not corrections:
-            paths.store_accumulator(stores[made.name], acc, self.block, made.dtype)
+            paths.store_accumulator(stores[made.name], acc, part.shape, made.dtype)
             return
-        emitter = ElementwiseEmitter(self.task, self.block, self.extents)
-        result: Operand = paths.to_vector(acc, self.block, acc_dtype)
+        emitter = ElementwiseEmitter(self.task, part.shape, extents)
+        result: Operand = paths.to_vector(acc, part.shape, acc_dtype)
         for correction in corrections:
             result = emitter.apply("TSUB", acc_dtype, result, correction)
         if p.alpha != 1.0:
@@ -454,8 +469,8 @@ class _Lowering:
         operands: dict[str, Operand] = {made.name: result}
         inner_names = {outer.name: name for name, outer in self.values.items()}
         for value in extras:
-            view = self.space.view(value, index, self.extents)
-            operands[inner_names[value.name]] = paths.vector_input(view, self.block, value.dtype)
+            view = self.space.view(value, index, extents)
+            operands[inner_names[value.name]] = paths.vector_input(view, part.shape, value.dtype)
         for n in rest:
             for v in n.inputs:
                 constant = None if v is None else immediate(self.values.get(v.name, v))

@@ -7,7 +7,9 @@ either directly (L0C to UB) or, where that path is missing, through a workspace 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.region_task import KernelTask
@@ -25,6 +27,19 @@ def accumulator_dtype(source: DType) -> DType:
     return F64 if source == F64 else F32
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some of an accumulator: its view, the static shape of tiles for it, and where its axes lie in the whole."""
+
+    view: View
+    shape: tuple[int, ...]
+    places: Mapping[str, Dim] = field(default_factory=dict)
+
+    def moved(self, index: Dim) -> Dim:
+        """An expression over the axes of the whole, over those of the part."""
+        return substitute(index, dict(self.places))
+
+
 class MemoryPaths:
     """Emits the moves of one program. Shapes are static bounds of tiles, extents what of them is valid.
 
@@ -37,7 +52,7 @@ class MemoryPaths:
         self.target = target
         self.explicit = target.explicit_memory
         self._grid: list[tuple[str, Dim]] = []
-        self._tiles = 0
+        self._tiles = self._loops = 0
         self._passing: dict[object, Buffer] = {}
 
     def grid(self, extent: Dim) -> Dim:
@@ -138,6 +153,25 @@ class MemoryPaths:
         self.builder.store(at, acc)
         self.builder.load(block, at)
         return block
+
+    @contextmanager
+    def part(self, acc: View, shape: Sequence[int], elements: int) -> Iterator[Part]:
+        """Parts of an accumulator of about so many elements, in a loop: what follows needs the vector's memory for
+        one of them only. They are cut along the outermost axis of more than one."""
+        whole = _volume(shape)
+        cut = next((k for k, size in enumerate(shape) if size > 1), 0)
+        size = max(1, elements * shape[cut] // whole)
+        if elements >= whole or size >= shape[cut]:
+            yield Part(acc, tuple(shape))
+            return
+        self._loops += 1
+        count = acc.shape[cut]
+        with self.builder.loop(f"v{self._loops}", ceildiv(count, size)) as v:
+            rows = size if isinstance(count, int) and count % size == 0 else dmin(size, count - size * v)
+            places: dict[str, Dim] = {f"_{cut}": axis(cut) + size * v}
+            extents = tuple(rows if k == cut else n for k, n in enumerate(acc.shape))
+            view = View(acc.base, tuple(substitute(i, places) for i in acc.index), extents)
+            yield Part(view, tuple(size if k == cut else n for k, n in enumerate(shape)), places)
 
     def private(self, dtype: DType, shape: Sequence[int], extents: Sequence[Dim]) -> View:
         """A block of global memory that belongs to this grid index."""

@@ -1,7 +1,7 @@
 """Tilings that a user gives for nodes by name: a text of lines `node: tiling`, `#` starts a comment.
 
     fc1: matmul rows=96 columns=32 panels_outside=0
-    fc1: matmul_cube rows=128 columns=256
+    fc1: matmul_cube rows=128 columns=256 vector=4096
 
 A node may have one tiling for hosts and one for chips.
 """

@@ -60,11 +60,11 @@ GIVEN = [
 ]
 ON_CHIPS = [
     ("region", "region elements=96"),
-    ("matmul", "matmul_cube rows=24 columns=32"),
+    ("matmul", "matmul_cube rows=24 columns=32 vector=200"),
     ("reduction", "reduction elements=128 lanes=3 whole=1 chunk=11"),
-    ("conv", "conv_cube block=3x5 panel=32"),
+    ("conv", "conv_cube block=3x5 panel=32 vector=160"),
     ("depthwise", "windows channels=24 positions=23 copy=8192"),
-    ("transposed", "conv_cube block=2x3 panel=32"),
+    ("transposed", "conv_cube block=2x3 panel=32 vector=100"),
     ("attention", "attention queries=16 keys=24 chunk=16"),
 ]
 

@@ -15,7 +15,7 @@ from codegen.targets import target
 TEXT = """
 # products
 fc:0: matmul rows=24 columns=16   # hosts
-fc:0: matmul_cube rows=32 columns=64
+fc:0: matmul_cube rows=32 columns=64 vector=512
 act: region elements=128
 """
 
@@ -23,7 +23,7 @@ act: region elements=128
 def test_lines_are_read_by_node_and_target() -> None:
     given = read_tilings(TEXT)
     assert str(tiling_for(given, "fc:0", target("x86-64-v3"))).startswith("matmul rows=24 columns=16 ")
-    assert str(tiling_for(given, "fc:0", target("Ascend910B2"))) == "matmul_cube rows=32 columns=64"
+    assert str(tiling_for(given, "fc:0", target("Ascend910B2"))) == "matmul_cube rows=32 columns=64 vector=512"
     assert str(tiling_for(given, "act", target("Ascend310P3"))) == "region elements=128"
     assert tiling_for(given, "other", target("x86-64-v3")) is None
 
