@@ -164,7 +164,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[tuple[Any, ...]], li
 
 
 def _value(kind: Any) -> str:
-    names = {bool: "", int: "number", str: "text", Path: "path"}
+    names = {bool: "", int: "number", float: "number", str: "text", Path: "path"}
     return names[next(t for t in (*get_args(kind), kind) if t in names)]
 
 
