@@ -20,6 +20,7 @@ from atc.inputs import index_bounds
 from atc.options import Options
 from atc.pipeline import shared_passes, target_passes
 from atc.plan_input import plan_input
+from atc.precision_wishes import overrides
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
 from codegen.kernels import families
@@ -138,7 +139,6 @@ def convert(
     import_operators(options.custom_op)
     host = target(detect_host_class())
     kernel_families = families()
-    steps = target_passes(kernel_families, host, options.precision_mode)
     chips = [target(name) for name in options.soc_version]
     for chip in chips:
         require_mode(chip, options.precision_mode)
@@ -152,6 +152,8 @@ def convert(
         missing = unsupported(graph)
         if missing:
             raise unsupported_error(missing)
+        classes, matched = overrides(graph, options.operator_wishes)
+    steps = target_passes(kernel_families, host, options.precision_mode, classes)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
         run_passes(graph, shared_passes())
@@ -159,7 +161,7 @@ def convert(
         run_passes(graph, steps)
     with progress.stage("chips"):
         instances = [
-            make_chip_instance(g, chip, target_passes(kernel_families, chip, options.precision_mode))
+            make_chip_instance(g, chip, target_passes(kernel_families, chip, options.precision_mode, classes))
             for g, chip in zip(chip_graphs, chips, strict=True)
         ]
     with progress.stage("lower"):
@@ -189,7 +191,7 @@ def convert(
         index_bounds=bounds,
         fusion_notes=fusion_notes(steps),
         warnings=graph.warnings,
-        notes=list(options.notes),
+        notes=[*options.notes, *matched],
         options=options.report(),
         **_precision(steps),
         **_memory(planned),

@@ -14,6 +14,7 @@ from typing import Any
 
 from atc import option_values as values
 from atc.flag_fates import REFUSED, WITHOUT_EFFECT, note_of
+from atc.precision_files import Wishes, customize_dtypes, keep_dtype, mixlist, op_precision_mode
 from atc.usage import Problems, UsageError, did_you_mean
 from graph_opt.precision.lists import DEFAULT, POLICIES, VERSION_2
 
@@ -68,6 +69,18 @@ class Options:
         DEFAULT, f"{', '.join(POLICIES)}", values.precision_mode, reported=False,
         also={"precision_mode_v2": (values.precision_mode_v2, ", ".join(VERSION_2))},
     )  # fmt: skip
+    modify_mixlist: Wishes = option(
+        (), "JSON file that changes the lists of operators of the mixed modes", mixlist, value="path", reported=False
+    )
+    keep_dtype: Wishes = option(
+        (), "file of nodes, or OpType::Type, that keep the dtype of the model", keep_dtype, value="path", reported=False
+    )
+    customize_dtypes: Wishes = option(
+        (), "file of dtypes for single operators; goes before the mode", customize_dtypes, value="path", reported=False
+    )
+    op_precision_mode: Wishes = option(
+        (), "ini file of variants by operator type or node name", op_precision_mode, value="path", reported=False
+    )
     custom_op: tuple[str, ...] = option(
         (), "module, or .py file, that registers custom operators", values.words, several=True, reported=False
     )
@@ -112,8 +125,15 @@ class Options:
                 if isinstance(found[owner], values.Noted):
                     notes += found[owner].notes
                     found[owner] = found[owner].value
+        with problems.gathered():
+            _check_together(found)
         problems.raise_all()
         return cls(**found, notes=tuple(filter(None, notes)))
+
+    @property
+    def operator_wishes(self) -> Wishes:
+        """What is said of the dtypes of single operators, by any flag."""
+        return (*self.modify_mixlist, *self.keep_dtype, *self.customize_dtypes, *self.op_precision_mode)
 
     def report(self) -> dict[str, Any]:
         """The options that differ from their defaults, for the report."""
@@ -123,6 +143,16 @@ class Options:
             for name, about in declared()
             if about.reported and getattr(self, name) != getattr(standard, name)
         }
+
+
+def _check_together(found: Mapping[str, Any]) -> None:
+    """UsageError for options that do not go together."""
+    mode = found.get("precision_mode") or DEFAULT
+    if found.get("modify_mixlist") and POLICIES[mode].gray != "follow":
+        raise UsageError(
+            f"--modify_mixlist needs a mixed mode, --precision_mode is {mode}", where={"flag": "--modify_mixlist"},
+            remedy="add --precision_mode=allow_mix_precision, or use --keep_dtype",
+        )  # fmt: skip
 
 
 def declared() -> Iterator[tuple[str, Option]]:
@@ -146,5 +176,5 @@ def default_text(name: str) -> str:
     """The default as a user would write it."""
     value = getattr(Options(), name)
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(map(str, value))
     return "" if value in (None, False) or value == {} else str(value)

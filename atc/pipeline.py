@@ -25,6 +25,7 @@ from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.legalise_products import LegaliseProducts
 from graph_opt.precision.lists import DEFAULT
+from graph_opt.precision.overrides import Overrides
 from graph_opt.quantisation import (
     DequantizeLate,
     DequantizeWeights,
@@ -48,6 +49,8 @@ from graph_opt.simplify import (
     SelectBranches,
     SimplifyArithmetic,
 )
+
+_NO_OVERRIDES = Overrides()
 
 
 def simplification() -> list[Pass]:
@@ -92,7 +95,9 @@ def shared_passes() -> list[Pass]:
     ]
 
 
-def target_passes(traits: Sequence[FamilyTraits], target: Target, precision_mode: str = DEFAULT) -> list[Pass]:
+def target_passes(
+    traits: Sequence[FamilyTraits], target: Target, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES
+) -> list[Pass]:
     """What each target's own graph goes through: choose dtypes, lay out, fuse what its kernels can do."""
     families = tuple(traits)
     is_chip = target.kind == "chip"
@@ -100,7 +105,7 @@ def target_passes(traits: Sequence[FamilyTraits], target: Target, precision_mode
         FuseAttention(families),
         MergeSiblingMatmuls(),
         *simplification(),
-        ChoosePrecision(families, precision_mode),
+        ChoosePrecision(families, precision_mode, overrides),
         *([LegaliseProducts(target.name, frozenset(target.cube.rates))] if is_chip else []),
         AssignFormats(families),
         EliminateDeadCode(),

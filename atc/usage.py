@@ -60,7 +60,7 @@ class Problems:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that is most like `word`, in any case; empty if none is."""
     by_key = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(word.lower(), list(by_key), 1, 0.7)
+    found = difflib.get_close_matches(word.lower(), list(by_key), 1, 0.6)
     return by_key[found[0]] if found else ""
 
 

@@ -38,6 +38,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E10056": ErrorCode("Two flags exclude each other", 2, "give one of them"),
     "E10058": ErrorCode("A precision mode needs a dtype that the chip lacks", 2, "use another mode or chip"),
     "E10130": ErrorCode("The user interrupted the work", 130, "run it again; nothing is half written"),
+    "E10410": ErrorCode("A file that a flag names cannot be read", 2, "check the path and its permissions"),
     "E13001": ErrorCode("A file cannot be opened", 3, "check the path and its permissions"),
     "E13003": ErrorCode("A tile program could not be compiled", 7, "see the cause; report it with the model"),
     "E13004": ErrorCode("A file cannot be written", 7, "choose a folder that can be written, with space left"),

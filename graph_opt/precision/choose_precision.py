@@ -15,14 +15,17 @@ from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.rewriter import Rewriter, captured_values
 from graph_opt.precision.decisions import inside_kernels, narrow_nodes, narrowable_inputs
-from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES
+from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES, Policy
+from graph_opt.precision.overrides import Overrides
 from tensor_types.dtypes import F32, DType
+from tensor_types.errors import InvalidModel
 from tensor_types.recipes import cast
 
 
 @dataclass(frozen=True)
 class ChoosePrecision:
-    """See the module. `mode` is one of `lists.POLICIES` (KeyError otherwise); `traits` tell which dtypes kernels take.
+    """See the module. `mode` is one of `lists.POLICIES` (KeyError otherwise); `traits` tell which dtypes kernels take;
+    `overrides` say what holds for single operators. InvalidModel where they ask for a dtype without a kernel.
 
     `report` counts operators with floating-point results: by the name of the dtype that they compute in, and under the
     name of ATC's default mode those that it would run in f16.
@@ -30,12 +33,15 @@ class ChoosePrecision:
 
     traits: tuple[FamilyTraits, ...]
     mode: str = DEFAULT
+    overrides: Overrides = Overrides()
     name: str = "choose-precision"
     report: dict[str, int] = field(default_factory=dict, compare=False)
 
     def apply(self, graph: Graph) -> bool:
-        policy = POLICIES[self.mode]
-        chosen = narrow_nodes(graph, policy, self.traits)
+        policy = self._policy()
+        classes = self.overrides.classes(graph)
+        chosen = narrow_nodes(graph, policy, self.traits, classes)
+        self._refuse(policy, {n for n, c in classes.items() if c == "narrow" and n.output.dtype == F32} - chosen)
         self.report.clear()
         self.report.update(Counter(n.output.dtype.name for n in graph.nodes if n.output.dtype.is_float))
         if policy.narrow is not None and chosen:
@@ -45,6 +51,27 @@ class ChoosePrecision:
         if policy.narrow is not None and chosen:
             Retyping(graph, policy.narrow, chosen).run()
         return bool(chosen)
+
+
+    def _policy(self) -> Policy:
+        policy, narrow = POLICIES[self.mode], self.overrides.narrow
+        if narrow is not None and policy.narrow is None:
+            return Policy(narrow, white=frozenset())
+        if narrow not in (None, policy.narrow):
+            raise InvalidModel(
+                f"single operators are to run in {narrow}, the mode {self.mode} has {policy.narrow}", code="E10001",
+                where={"flag": "--customize_dtypes"}, remedy="use one 16-bit float in a model",
+            )  # fmt: skip
+        return policy
+
+    def _refuse(self, policy: Policy, nodes: set[Node]) -> None:
+        if nodes:
+            node = min(nodes, key=lambda n: n.name)
+            raise InvalidModel(
+                f"{len(nodes)} operators cannot run in {policy.narrow}, {node.op} {node.name!r} for one", code="E10055",
+                where={"node": node.name, "op": node.op, "flag": "--customize_dtypes"},
+                remedy="leave it out: there is no kernel for it, or a branch reads its result",
+            )  # fmt: skip
 
 
 class Retyping:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from graph_opt.fusion.traits import FamilyTraits
@@ -16,35 +16,55 @@ from tensor_types.dtypes import F32
 _ALIASES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "IfMerge"})
 
 
-def narrow_nodes(graph: Graph, policy: Policy, traits: Sequence[FamilyTraits]) -> set[Node]:
-    """The nodes that run in `policy.narrow`, in three sweeps.
+def narrow_nodes(
+    graph: Graph, policy: Policy, traits: Sequence[FamilyTraits], classes: Mapping[Node, str] | None = None
+) -> set[Node]:
+    """The nodes that run in `policy.narrow`, in three sweeps. `classes` are the user's (`overrides`).
 
     1. Backwards from TopK, indices, phases and the like: what feeds them keeps its dtype.
     2. Forwards: white nodes become narrow; gray ones if every f32 operand that is not a constant comes from a narrow
        node (or always, as the policy says).
     3. Backwards: a gray node that no narrow node reads keeps f32; its cast would come a node later anyhow.
+
+    A class that the user gave goes before the lists of the policy, and white and narrow nodes before sweep 1.
     """
     if policy.narrow is None:
         return set()
-    kept = _feeding_sensitive(graph) | _captured_producers(graph)
-    able = _able_operators(policy.narrow.name, traits) - policy.black
+    given = classes or {}
+    captured = _captured_producers(graph)
+    kept = _feeding_sensitive(graph) | captured
+    able = able_operators(policy.narrow.name, traits)
+
+    def class_of(node: Node) -> str:
+        name = operator(node)
+        listed = "black" if name in policy.black else "white" if name in policy.white else policy.gray
+        return given.get(node) or listed
+
     chosen: set[Node] = set()
     for node in graph.nodes:
-        if node in kept or operator(node) not in able or not _computes_f32(node):
+        class_ = class_of(node)
+        held = captured if given.get(node) in ("white", "narrow") else kept
+        if node in held or not _computes_f32(node) or not has_narrow_kernel(node, able) or class_ in _KEEPING:
             continue
-        if is_depthwise(node) or is_late(node):
-            continue
-        if operator(node) in WHITE or policy.gray == "narrow":
+        if class_ in ("white", "narrow"):
             chosen.add(node)
-        elif policy.gray == "follow":
+        elif policy.gray != "keep":
             operands = data_operands(node)
             if operands and all(v.producer in chosen for v in operands):
                 chosen.add(node)
     for node in reversed(graph.nodes):
         read = any(user in chosen for v in node.outputs for user, _ in v.uses)
-        if node in chosen and operator(node) not in WHITE and policy.gray == "follow" and not read:
+        if node in chosen and class_of(node) not in ("white", "narrow") and not read:
             chosen.discard(node)
     return chosen
+
+
+_KEEPING = ("keep", "black")
+
+
+def has_narrow_kernel(node: Node, able: Collection[str]) -> bool:
+    """True if some kernel computes the node in the narrow dtype; `able` are the operators of the families that can."""
+    return operator(node) in able and not is_depthwise(node) and not is_late(node)
 
 
 def operator(node: Node) -> str:
@@ -115,7 +135,7 @@ def inside_kernels(graph: Graph, narrow: set[Node]) -> Inside:
     return Inside(nodes, set(anchor))
 
 
-def _able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[str]:
+def able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[str]:
     """Operators with a native kernel in the narrow dtype, and those that need none."""
     able = set(_ALIASES)
     for family in traits:

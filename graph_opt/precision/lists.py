@@ -60,6 +60,7 @@ class Policy:
     narrow: DType | None
     gray: str = "keep"
     black: frozenset[str] = BLACK
+    white: frozenset[str] = WHITE
 
 
 POLICIES: dict[str, Policy] = {
