@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from acl_runtime.custom_operators import require_operators
 from acl_runtime.kernels import Kernel, load_kernels
 from acl_runtime.om import Package, PackageError, open_package
-from acl_runtime.om.container import align
-from acl_runtime.package_layout import PORTABLE, kernel_form, read_objects, section
-from acl_runtime.plan_format import ModelPlan, PlanConstant, SegmentPlan, read_plan
+from acl_runtime.package_layout import CONSTANTS, PORTABLE, json_section, read_objects, section
+from acl_runtime.plan_format import ModelPlan, SegmentPlan, read_plan
 from acl_runtime.segment import LoadedSegment
+from acl_runtime.stored_constants import ConstantTable, KernelForm
 from codegen.llvm.detect import detect_host_class, require_runnable
-from tensor_types.dims import evaluate
 from tensor_types.errors import InvalidModel
-from tensor_types.recipes import Source
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
@@ -31,7 +26,7 @@ class LoadedModel:
     """What all sessions of a package share; immutable.
 
     host: host class of the instance in use, whose `plan` and `kernels` (one per program) these are.
-    segments: those of the plan; constants that need no packing are views of the mapped file.
+    segments: those of the plan; constants in the form in which they are stored are views of the mapped file.
     compiled_at_load: programs that neither the package nor this machine's cache had code for.
     """
 
@@ -49,7 +44,7 @@ class LoadedModel:
             )
         self.host = machine
         self.plan: ModelPlan = read_plan(
-            _json(package, section(self.instance, "plan")), _json(package, section(self.instance, "programs"))
+            *(json_section(package, section(self.instance, part)) for part in ("plan", "programs"))
         )
         objects_name = section(self.instance, "objects")
         objects = read_objects(package.section(objects_name)) if objects_name in package else None
@@ -59,68 +54,24 @@ class LoadedModel:
         signed = section(self.instance, "signature")
         signature = bytes(package.section(signed)) if signed in package else None
         self.kernels, self.compiled_at_load = load_kernels(self.plan.programs, self.host, objects, signature)
-        self._table: Mapping[str, Any] = _json(package, "constants")
-        self.segments: list[LoadedSegment] = []
-        position = 0
-        for plan in self.plan.segments:
-            constants, position = self._load_constants(plan, position)
-            self.segments.append(LoadedSegment(plan, self.kernels, constants))
+        self._table = ConstantTable(package, json_section(package, CONSTANTS))
+        self.segments = [LoadedSegment(p, self.kernels, self._load_constants(p)) for p in self.plan.segments]
 
     def constant(self, name: str) -> np.ndarray:
         """A constant in canonical layout, read-only."""
-        row = self._table.get(name)
-        try:
-            if row is None:
-                raise ValueError("it is not in the constants table")
-            shape = tuple(int(n) for n in row["shape"])
-            if "strings" in row:
-                return np.array(row["strings"], object).reshape(shape)
-            return self.package.array("weights", str(row["dtype"]), shape, int(row["offset"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise PackageError(
-                f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
-            ) from error
+        return self._table.canonical(name)
 
-    def _load_constants(self, plan: SegmentPlan, position: int) -> tuple[list[np.ndarray], int]:
-        """The constants of a segment, those that are packed from `position` of their section on, and where they end."""
-        packed_name = section(self.instance or PORTABLE, "packed")
-        packed = packed_name if packed_name in self.package else None
+    def _load_constants(self, plan: SegmentPlan) -> list[np.ndarray]:
+        """The constants of a segment in the forms that its tasks take: views of the file where they are stored so."""
         arrays = []
         for constant in plan.constants:
             value = plan.values[constant.value]
-            array = self.constant(value.name)
-            if array.dtype != value.dtype.numpy or array.shape != value.shape:
+            row = self._table.row(value.name)
+            if row.dtype != value.dtype.name or row.shape != value.shape:
                 raise PackageError("a constant differs from the plan", where={"tensor": value.name}, remedy=_DAMAGED)
-            if not constant.is_stored:
-                shape = _packed_shape(constant, array.shape, value.name)
-                if packed is not None:
-                    array = self.package.array(packed, value.dtype.name, shape, position)
-                    position = align(position + array.nbytes)
-                else:
-                    form = kernel_form(Source(array), constant.permute, constant.reshape, constant.packing)
-                    array = np.asarray(form.array(), order="C")
-            arrays.append(array)
-        return arrays, position
-
-
-def _packed_shape(constant: PlanConstant, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    try:
-        permuted = shape if constant.permute is None else tuple(shape[p] for p in constant.permute)
-        if constant.permute is not None and sorted(constant.permute) != list(range(len(shape))):
-            raise ValueError("not a permutation")
-        reshaped = permuted if constant.reshape is None else constant.reshape
-        if int(np.prod(reshaped, dtype=object)) != int(np.prod(shape, dtype=object)):
-            raise ValueError("the shape has another number of elements")
-        return tuple(evaluate(n, {}) for n in constant.packing.physical_shape(reshaped))
-    except (ValueError, IndexError) as error:
-        raise PackageError(f"the packing is not valid: {error}", where={"tensor": name}, remedy=_DAMAGED) from error
-
-
-def _json(package: Package, name: str) -> Any:
-    try:
-        return json.loads(bytes(package.section(name)))
-    except (ValueError, RecursionError) as error:
-        raise PackageError(f"section {name} is not JSON: {error}", remedy=_DAMAGED) from error
+            form = KernelForm(constant.permute, constant.reshape, constant.packing)
+            arrays.append(self._table.in_form(value.name, form))
+        return arrays
 
 
 _models: weakref.WeakValueDictionary[tuple[object, ...], LoadedModel] = weakref.WeakValueDictionary()

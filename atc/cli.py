@@ -226,7 +226,7 @@ def strip(
     """Removes the parts made for one class of host; they are made again at load."""
 
     def work() -> int:
-        from acl_runtime.om import strip as strip_package
+        from acl_runtime.strip_package import strip_package
         from atc.writing import check_package, writing
 
         target = output or package

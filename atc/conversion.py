@@ -11,6 +11,7 @@ from typing import Any
 from acl_runtime.kernels import ProgramCompilation, objects_digest
 from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
+from acl_runtime.stored_constants import lay_out
 from atc import __version__
 from atc.chip_instance import aicpu_rows, chip_line, make_chip_instance, require_mode
 from atc.console import Progress
@@ -199,16 +200,19 @@ def convert(
     with progress.stage("package"), writing("--output"):
         constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
         parts = {i.chip.name: i.part(constants) for i in instances}
+        plan = model_to_json(planned)
+        table = lay_out(constants, plan)
         signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)
         write_model(
             package,
             classes={
-                host.name: ClassPart(model_to_json(planned), objects=objects, signature=signature),
+                host.name: ClassPart(plan, objects=objects, signature=signature),
                 PORTABLE: ClassPart(model_to_json(portable_plan)),
             },
             chips=parts,
             constants=constants,
-            viewer=viewer_graph(graph, lowered, constants),
+            table=table,
+            viewer=viewer_graph(graph, lowered, table),
             graph_text=to_text(graph),
             report=result.report(),
             header={"tool": f"openatc {__version__}", "soc_version": result.soc_version, "operators": operators},

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from acl_runtime.om import ConstDesc, FusedGraph, NodeDesc, TensorDesc
-from acl_runtime.package_layout import constant_table
+from acl_runtime.stored_constants import StoredConstant
 from codegen.lowering import Lowered
 from graph_opt.ir import Graph, Value
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
-from tensor_types.recipes import Recipe
 
 
-def viewer_graph(graph: Graph, lowered: Lowered, constants: Mapping[str, Recipe]) -> FusedGraph:
-    """The graph of tasks. A value that several tasks write in parts shows as a chain of its versions."""
+def viewer_graph(graph: Graph, lowered: Lowered, table: Mapping[str, StoredConstant]) -> FusedGraph:
+    """The graph of tasks, constants as `table` lays them out.
+
+    A value that several tasks write in parts shows as a chain of its versions.
+    """
     shown = _Viewer(graph)
     for record in lowered.records:
         shown.add(record)
-    table = constant_table(constants)
     consts = [
-        ConstDesc(name, e.dtype, e.shape, e.offset, constants[name].nbytes)
+        ConstDesc(name, e.dtype, e.stored_shape, e.offset, e.nbytes)
         for name, e in table.items()
-        if name in shown.read and e.strings is None
+        if name in shown.read and e.has_bytes
     ]
     # An output of no elements is made by no task: viewers have nothing to draw it from.
     drawn = {t.name for n in shown.nodes for t in n.outputs} | {v.name for v in graph.inputs} | {c.name for c in consts}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tensor_types.dtypes import F16, DType, from_numpy
+from tensor_types.dtypes import DTYPES, F16, DType, from_numpy
 from tensor_types.formats import Format, Permute, Split
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
@@ -468,6 +468,48 @@ def pack(of: Recipe, form: Format) -> Recipe:
         else:
             of = _pad(of, step.axis, step.before, step.after)
     return of
+
+
+def path_from(recipe: Recipe, known: Mapping[Recipe, str]) -> tuple[str, list[list[Any]]] | None:
+    """The recipe as a known one, by name, and the steps from there in JSON values; None if it does not begin in one."""
+    steps: list[list[Any]] = []
+    while recipe not in known:
+        if isinstance(recipe, Cast):
+            steps.append(["cast", recipe.dtype.name])
+        elif isinstance(recipe, Transposed):
+            steps.append(["permute", list(recipe.order)])
+        elif isinstance(recipe, Reshaped):
+            steps.append(["reshape", list(recipe.shape)])
+        elif isinstance(recipe, Sliced):
+            steps.append(["cut", [list(bounds) for bounds in recipe.box]])
+        else:
+            return None
+        recipe = recipe.of
+    return known[recipe], steps[::-1]
+
+
+def along(recipe: Recipe, steps: Sequence[Any]) -> Recipe:
+    """What `path_from` described, from its beginning. ValueError, TypeError or KeyError if a step is none or does not
+    fit."""
+    for name, of in steps:
+        if name == "cast":
+            recipe = cast(recipe, DTYPES[of])
+        elif name == "permute":
+            if sorted(of) != list(range(len(recipe.shape))):
+                raise ValueError("not a permutation")
+            recipe = permute(recipe, of)
+        elif name == "reshape":
+            if not all(isinstance(n, int) and n >= 0 for n in of):
+                raise ValueError("not a shape")
+            recipe = reshape(recipe, of)
+        elif name == "cut":
+            box = tuple((int(a), int(b)) for a, b in of)
+            if any(not 0 <= a <= b <= n for (a, b), n in zip(box, recipe.shape, strict=True)):
+                raise ValueError("not a part")
+            recipe = cut(recipe, box)
+        else:
+            raise ValueError(f"unknown step {str(name)[:40]}")
+    return recipe
 
 
 def _pad(of: Recipe, axis: int, before: int, after: int) -> Recipe:

@@ -30,17 +30,17 @@ HEADER = "header"
 MODEL = "model_def"
 """The section that is the MODEL_DEF partition."""
 WEIGHTS = "weights"
-"""The section that is the WEIGHTS_DATA partition: every weight once, in canonical layout."""
+"""The section that is the WEIGHTS_DATA partition: every weight once."""
 MAX_HEADER_BYTES = 1 << 20
 
 
 def kind_of(name: str) -> SectionKind:
-    """The kind of the section of that name: `weights` and `class/*/packed` are weights,
-    `class/*/programs` and `class/*/objects` are code, everything else is metadata."""
-    if name == WEIGHTS:
+    """The kind of the section of that name: `weights` and `*/weights` are weights, everything else of a host class is
+    code, and the rest is metadata."""
+    if name == WEIGHTS or name.endswith(f"/{WEIGHTS}"):
         return SectionKind.WEIGHTS
     if name.startswith("class/"):
-        return SectionKind.WEIGHTS if name.endswith("/packed") else SectionKind.CODE
+        return SectionKind.CODE
     return SectionKind.METADATA
 
 

@@ -44,7 +44,7 @@ def sections() -> dict[str, object]:
         "report": [],
         "class/x86_64-v4/programs": b"tile program",
         "class/x86_64-v4/objects": bytearray(b"\x7fELF" * 40),
-        "class/x86_64-v4/packed": WEIGHT.T,
+        "class/x86_64-v4/weights": WEIGHT.T,
     }
 
 

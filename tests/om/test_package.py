@@ -71,7 +71,7 @@ def test_round_trip(path):
     assert bytes(package.section("plan")) == b'{"tasks":[]}'
     assert bytes(package.section("report")) == b""
     assert bytes(package.section("class/x86_64-v4/objects")) == b"\x7fELF" * 40
-    assert bytes(package.section("class/x86_64-v4/packed")) == sample.WEIGHT.T.tobytes()
+    assert bytes(package.section("class/x86_64-v4/weights")) == sample.WEIGHT.T.tobytes()
     assert bytes(package.section("weights")) == sample.WEIGHT.tobytes() + bytes(16) + sample.BIAS.tobytes()
     for section in package.sections():
         assert hashlib.sha256(package.section(section.name)).digest() == section.sha256
@@ -212,13 +212,13 @@ def test_sections_beyond_4_gib(tmp_path):
     model, header = model_def.encode(sample.graph()), b"{}"
     weights_at = container.align(outer.front_size(3) + len(model))
     base = container.align(weights_at + large)
-    first = container.first_section_offset(["model_def", "weights", "header", "class/a/packed", "last"])
+    first = container.first_section_offset(["model_def", "weights", "header", "class/a/weights", "last"])
     last = container.align(first + 64 + large)
     sections = [
         Section("model_def", SectionKind.METADATA, 0, 0, len(model), hashlib.sha256(model).digest()),
         Section("weights", SectionKind.WEIGHTS, 1, 0, large, bytes(32)),
         Section("header", SectionKind.METADATA, 3, first, 2, hashlib.sha256(header).digest()),
-        Section("class/a/packed", SectionKind.WEIGHTS, 3, first + 64, large, bytes(32)),
+        Section("class/a/weights", SectionKind.WEIGHTS, 3, first + 64, large, bytes(32)),
         Section("last", SectionKind.METADATA, 3, last, 3, hashlib.sha256(b"end").digest()),
     ]
     size = base + last + 3
@@ -239,7 +239,7 @@ def test_sections_beyond_4_gib(tmp_path):
             file.write(data)
     package = open_package(path)
     assert package.array("weights", "i32", (2,), large - 8).tolist() == [7, 8]
-    assert package.array("class/a/packed", "i32", (1,), large - 4).tolist() == [9]
+    assert package.array("class/a/weights", "i32", (1,), large - 4).tolist() == [9]
     assert bytes(package.section("last")) == b"end"
 
 
@@ -317,7 +317,7 @@ def test_bad_constants_names_and_headers_leave_nothing(tmp_path):
 def test_strip_gives_what_writing_without_the_parts_gives(path, tmp_path, in_place):
     target = path if in_place else tmp_path / "stripped.om"
     dropped = strip(path, target)
-    assert sorted(s.name.rsplit("/", 1)[1] for s in dropped) == ["objects", "packed", "programs"]
+    assert sorted(s.name.rsplit("/", 1)[1] for s in dropped) == ["objects", "programs", "weights"]
     kept = {name: data for name, data in sample.sections().items() if not name.startswith("class/")}
     write_package(tmp_path / "direct.om", sample.graph(), kept, sample.HEADER)
     assert target.read_bytes() == (tmp_path / "direct.om").read_bytes()

@@ -10,6 +10,7 @@ import numpy as np
 
 from acl_runtime.om import FusedGraph
 from acl_runtime.package_layout import ClassPart, write_model
+from acl_runtime.stored_constants import lay_out
 from codegen.llvm.detect import detect_host_class
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import axis
@@ -105,7 +106,9 @@ def write(
         tuple(values), tuple(records), *ends, dict(dims or {}), tuple(demands), late_dims=dict(late_dims or {})
     )
     json_plan = model_to_json(plan_model(model))
-    part = ClassPart(json_plan, objects, packed=packed)
+    part = ClassPart(json_plan, objects)
+    recipes = {n: Source(a) for n, a in (constants or {}).items()}
+    table = lay_out(recipes, json_plan if packed else None)
     name = host_class or detect_host_class()
-    write_model(path, classes={name: part}, constants={n: Source(a) for n, a in (constants or {}).items()}, viewer=VIEWER, header={"tool": "test"})
+    write_model(path, classes={name: part}, constants=recipes, table=table, viewer=VIEWER, header={"tool": "test"})
     return json_plan

@@ -1,0 +1,249 @@
+"""Constants in a package: each one once, in the form that the host class's kernels take.
+
+A form is an invertible map (a permutation, a shape, a packing), so the canonical tensor is read back from any of
+them: for instances that want another form, for comparison, and by `strip`. The `constants` section is a JSON table
+
+    name -> {"dtype", "shape", "offset" into `weights`, "form": {"permute", "reshape", "packing"} unless canonical}
+    name -> {"dtype", "shape", "strings"}
+    name -> {"dtype", "shape", "of": name of a constant that has bytes, "steps"} as `tensor_types.recipes.along` reads
+
+The last kind has no bytes: it is what an instance for a chip makes of the host's, evaluated when that chip is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from acl_runtime.om import WEIGHTS, Package, PackageError
+from acl_runtime.om.container import align
+from tensor_types import recipes
+from tensor_types.dims import evaluate
+from tensor_types.dtypes import DTYPES
+from tensor_types.formats import PLAIN, Format, parse_format
+from tensor_types.recipes import Recipe, Source, along, blocks, path_from
+
+_DAMAGED = "the file is damaged: copy it again or convert the model again"
+_MOST_PADDING = 1.05
+"""Bytes of a form by those of the constant, above which it is stored canonical and packed at load."""
+_SMALL = 1 << 12
+"""Bytes up to which padding does not count."""
+_MAX_RANK = 32
+_MAX_STEPS = 16
+_LARGEST_PADDING = 1024
+"""No kernel's packing makes a constant so many times larger."""
+
+
+@dataclass(frozen=True)
+class KernelForm:
+    """How a kernel wants a constant: permuted, then reshaped, then packed. None and plain: as it is."""
+
+    permute: tuple[int, ...] | None = None
+    reshape: tuple[int, ...] | None = None
+    packing: Format = PLAIN
+
+    @property
+    def is_canonical(self) -> bool:
+        """True if the bytes are those of the canonical tensor."""
+        return self.permute is None and self.packing.is_plain
+
+    def of(self, constant: Recipe) -> Recipe:
+        """The constant in this form."""
+        if self.permute is not None:
+            constant = recipes.permute(constant, self.permute)
+        if self.reshape is not None:
+            constant = recipes.reshape(constant, self.reshape)
+        return recipes.pack(constant, self.packing)
+
+    def shapes(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The shapes behind each step, for a tensor of `shape`. ValueError or IndexError if a step does not fit."""
+        permuted = shape
+        if self.permute is not None:
+            if sorted(self.permute) != list(range(len(shape))):
+                raise ValueError("not a permutation")
+            permuted = tuple(shape[p] for p in self.permute)
+        reshaped = permuted if self.reshape is None else self.reshape
+        if prod(reshaped) != prod(shape) or any(n < 0 for n in reshaped) or len(reshaped) > _MAX_RANK:
+            raise ValueError("the shape has another number of elements")
+        packed = tuple(evaluate(n, {}) for n in self.packing.physical_shape(reshaped))
+        if prod(packed) > max(_LARGEST_PADDING * prod(shape), 1 << 24) or len(packed) > _MAX_RANK:
+            raise ValueError(f"the packing makes {list(shape)} {list(packed[:_MAX_RANK])}")
+        return permuted, reshaped, packed
+
+    def canonical(self, stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """The tensor of `shape` that `stored` holds in this form; a view where numpy has one."""
+        permuted, reshaped, _ = self.shapes(shape)
+        array = self.packing.to_logical(stored, reshaped).reshape(permuted)
+        return array if self.permute is None else array.transpose(np.argsort(self.permute))
+
+
+CANONICAL = KernelForm()
+
+
+@dataclass(frozen=True)
+class StoredConstant:
+    """A row of the table. Without bytes are string tensors, whose elements `strings` holds, and those that are made
+    of constant `of` by `steps`."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int = 0
+    strings: tuple[str, ...] | None = None
+    form: KernelForm = CANONICAL
+    of: str | None = None
+    steps: tuple[Any, ...] = ()
+
+    @property
+    def has_bytes(self) -> bool:
+        return self.strings is None and self.of is None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the section `weights`."""
+        return 0 if not self.has_bytes else prod(self.stored_shape) * DTYPES[self.dtype].bytes
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Shape of the bytes as they are stored."""
+        return self.shape if self.form.is_canonical else self.form.shapes(self.shape)[2]
+
+    def row(self) -> dict[str, Any]:
+        """As JSON values."""
+        row: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape)}
+        if self.strings is not None:
+            return {**row, "strings": list(self.strings)}
+        if self.of is not None:
+            return {**row, "of": self.of, "steps": list(self.steps)}
+        row["offset"] = self.offset
+        if not self.form.is_canonical:
+            permute, reshape = (None if s is None else list(s) for s in (self.form.permute, self.form.reshape))
+            row["form"] = {"permute": permute, "reshape": reshape, "packing": str(self.form.packing)}
+        return row
+
+
+def lay_out(constants: Mapping[str, Recipe], plan: Mapping[str, Any] | None = None) -> dict[str, StoredConstant]:
+    """The table of these constants, in name order, as `weights` writes them.
+
+    `plan` is that of the host class, in JSON values: a constant that it takes in a form alone is stored in that form,
+    unless padding makes it much larger. What it does not take is made of what it takes, where a recipe says how.
+    """
+    wanted = _wanted_forms(plan) if plan is not None else {}
+    known = {recipe: name for name, recipe in constants.items() if name in wanted}
+    table, position = {}, 0
+    for name in sorted(constants):
+        recipe = constants[name]
+        if recipe.dtype.name == "str":
+            elements = recipe.array().reshape(-1).tolist()
+            words = tuple(w.decode() if isinstance(w, bytes) else str(w) for w in elements)
+            table[name] = StoredConstant("str", recipe.shape, strings=words)
+            continue
+        path = None if name in wanted else path_from(recipe, known)
+        if path is not None:
+            table[name] = StoredConstant(recipe.dtype.name, recipe.shape, of=path[0], steps=tuple(path[1]))
+            continue
+        forms = wanted.get(name, [])
+        chosen = CANONICAL if any(f.is_canonical for f in forms) else next(iter(forms), CANONICAL)
+        nbytes = chosen.of(recipe).nbytes
+        if nbytes > max(_MOST_PADDING * recipe.nbytes, _SMALL):
+            chosen, nbytes = CANONICAL, recipe.nbytes
+        table[name] = StoredConstant(recipe.dtype.name, recipe.shape, position, form=chosen)
+        position = align(position + nbytes)
+    return table
+
+
+def weights(constants: Mapping[str, Recipe], table: Mapping[str, StoredConstant]) -> Iterator[np.ndarray | bytes]:
+    """The content of the `weights` section, block by block."""
+    for name, row in table.items():
+        if row.has_bytes:
+            stored = row.form.of(constants[name])
+            yield from blocks(stored)
+            yield bytes(align(stored.nbytes) - stored.nbytes)
+
+
+def _wanted_forms(plan: Mapping[str, Any]) -> dict[str, list[KernelForm]]:
+    found: dict[str, list[KernelForm]] = {}
+    for segment in plan["segments"]:
+        for row in segment["constants"]:
+            forms = found.setdefault(segment["values"][row["value"]]["name"], [])
+            forms.append(_form(row))
+    return found
+
+
+def _form(row: Mapping[str, Any]) -> KernelForm:
+    def integers(numbers: Sequence[Any] | None) -> tuple[int, ...] | None:
+        return None if numbers is None else tuple(int(n) for n in numbers)
+
+    return KernelForm(integers(row["permute"]), integers(row["reshape"]), parse_format(str(row["packing"])))
+
+
+class ConstantTable:
+    """The constants of an opened package. Everything that the file says of them is checked when one is read."""
+
+    def __init__(self, package: Package, rows: Mapping[str, Any]) -> None:
+        self.package = package
+        self._rows = rows
+
+    def row(self, name: str) -> StoredConstant:
+        """The row of a constant. PackageError if there is none or it is not sound."""
+        try:
+            row = self._rows[name]
+            shape = tuple(int(n) for n in row["shape"])
+            if "strings" in row:
+                return StoredConstant("str", shape, strings=tuple(map(str, row["strings"])))
+            if "of" in row:
+                steps = tuple(row["steps"])
+                if len(steps) > _MAX_STEPS or "of" in self._rows[row["of"]]:
+                    raise ValueError("its steps do not begin at a constant that has bytes")
+                return StoredConstant(str(row["dtype"]), shape, of=row["of"], steps=steps)
+            form = _form(row["form"]) if "form" in row else CANONICAL
+            form.shapes(shape)
+            return StoredConstant(str(row["dtype"]), shape, int(row["offset"]), form=form)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            raise PackageError(
+                f"a constant cannot be read: {reason}", where={"tensor": name}, remedy=_DAMAGED
+            ) from error
+
+    def names(self) -> list[str]:
+        """Names of all constants."""
+        return list(self._rows)
+
+    def canonical(self, name: str) -> np.ndarray:
+        """A constant in canonical layout, read-only; a view of the file where its form allows."""
+        row = self.row(name)
+        if row.of is None:
+            return row.form.canonical(self._stored(name, row), row.shape)
+        try:
+            made = along(Source(self.canonical(row.of)), row.steps)
+            if (made.dtype.name, made.shape) != (row.dtype, row.shape):
+                raise ValueError(f"its steps make {made.dtype}{list(made.shape)}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise PackageError(
+                f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
+            ) from error
+        return made.array()
+
+    def in_form(self, name: str, form: KernelForm) -> np.ndarray:
+        """A constant in a form: a view of the file if that is how it is stored, else a copy."""
+        row = self.row(name)
+        if row.of is None and (row.form == form or (row.form.is_canonical and form.is_canonical)):
+            return self._stored(name, row)
+        try:
+            form.shapes(row.shape)
+        except (ValueError, IndexError) as error:
+            raise PackageError(f"the packing is not valid: {error}", where={"tensor": name}, remedy=_DAMAGED) from error
+        return np.asarray(form.of(Source(self.canonical(name))).array(), order="C")
+
+    def _stored(self, name: str, row: StoredConstant) -> np.ndarray:
+        if row.strings is not None:
+            try:
+                return np.array(row.strings, object).reshape(row.shape)
+            except ValueError as error:
+                raise PackageError(
+                    f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
+                ) from error
+        return self.package.array(WEIGHTS, row.dtype, row.stored_shape, row.offset)
