@@ -7,6 +7,7 @@ from codegen.lowering.lowered import Lowered
 from codegen.lowering.native_tasks import native_tasks
 from codegen.targets import Target
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.order import Outputs
 from graph_opt.plan.records import AliasRecord, Record
 
 
@@ -47,6 +48,6 @@ def _copy_node(source: Value, result: Value, name: str, family: str) -> Node:
     body = Graph(family)
     inner = body.add_value(source.name, source.dtype, source.shape, format=source.format)
     copied = body.add_value(result.name, result.dtype, result.shape, format=result.format)
-    body.inputs, body.outputs = [inner], [copied]
+    body.inputs, body.outputs = [inner], Outputs([copied])
     body.add_node("Identity" if family == "region" else "Relayout", [inner], [copied], name=name)
     return Node("Fused", name, [source], [result], {"family": family}, {"body": body})

@@ -78,7 +78,7 @@ class FuseAttention:
 
 
 def _single_user(graph: Graph, value: Value) -> Node | None:
-    return value.uses[0][0] if len(value.uses) == 1 and not graph.is_output(value) else None
+    return next(iter(value.uses))[0] if len(value.uses) == 1 and not graph.is_output(value) else None
 
 
 def _scalar(value: Value | None) -> float | None:

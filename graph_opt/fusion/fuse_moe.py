@@ -102,7 +102,7 @@ def _public(graph: Graph) -> set[Value]:
 
 
 def _only_user(value: Value, public: set[Value]) -> Node | None:
-    return value.uses[0][0] if len(value.uses) == 1 and value not in public else None
+    return next(iter(value.uses))[0] if len(value.uses) == 1 and value not in public else None
 
 
 def _dense(last: Node, public: set[Value]) -> _Mixture | None:

@@ -63,7 +63,7 @@ def _sibling(graph: Graph, node: Node) -> _Sibling | None:
         return None
     result, last, bias = node.output, node, None
     if len(result.uses) == 1 and not graph.is_output(result):
-        user, place = result.uses[0]
+        user, place = next(iter(result.uses))
         other = user.inputs[1 - place] if user.op == "Add" and len(user.inputs) == 2 else None
         if (
             other is not None
@@ -85,7 +85,7 @@ def _is_elementwise(node: Node) -> bool:
 def _merge(graph: Graph, x: Value, group: Sequence[_Sibling]) -> None:
     """Replaces the siblings; the new nodes stand where the first of them stood."""
     rewriter = Rewriter(graph)
-    at = min((s.product for s in group), key=graph.nodes.index)
+    at = min((s.product for s in group), key=graph.nodes.place)
     ones = (1,) * (x.rank - 2)
     weight = reshape(stack([s.weight for s in group]), (len(group), *ones, *group[0].weight.shape))
     stacked = rewriter.constant(weight, f"{at.name}/merged")

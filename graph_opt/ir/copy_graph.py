@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.order import Order, Outputs
 
 _Table = TypeVar("_Table", bound=dict)  # type: ignore[type-arg]
 
@@ -39,10 +40,10 @@ class _Copier:
             warnings=list(source.warnings),
         )
         for name, value in source.values.items():
-            result.values[name] = self.values[value] = replace(value, producer=None, uses=[])
-        result.nodes = [self.node(node) for node in source.nodes]
+            result.values[name] = self.values[value] = replace(value, producer=None, uses={})
+        result.nodes = Order(self.node(node) for node in source.nodes)
         result.inputs = [self.values[v] for v in source.inputs]
-        result.outputs = [self.values[v] for v in source.outputs]
+        result.outputs = Outputs(self.values[v] for v in source.outputs)
         return result
 
     def node(self, source: Node) -> Node:
@@ -61,4 +62,4 @@ class _Copier:
         """Producers and uses, in the order of the original."""
         for value, copy in self.values.items():
             copy.producer = None if value.producer is None else self.nodes[value.producer]
-            copy.uses = [(self.nodes[node], index) for node, index in value.uses]
+            copy.uses = {(self.nodes[node], index): None for node, index in value.uses}

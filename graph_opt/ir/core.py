@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from graph_opt.ir.order import Order, Outputs
 from tensor_types.dims import Dim
 from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
@@ -59,7 +60,8 @@ class Value:
     (flattened dims), which lets shape arithmetic fold away. `producer` is None for graph inputs, constants and outer
     values.
 
-    `uses` are (node, index): input `index` of the node, or its guard -1 - index where the index is negative.
+    `uses` are the keys (node, index), in the order in which they came: input `index` of the node, or its guard
+    -1 - index where the index is negative.
     """
 
     name: str
@@ -69,7 +71,7 @@ class Value:
     recipe: Recipe | None = None
     content: tuple[Dim, ...] | None = None
     producer: Node | None = None
-    uses: list[tuple[Node, int]] = field(default_factory=list, repr=False)
+    uses: dict[tuple[Node, int], None] = field(default_factory=dict, repr=False)
 
     @property
     def is_constant(self) -> bool:
@@ -145,18 +147,18 @@ class Node:
             return
         old = self.inputs[index]
         if old is not None:
-            old.uses.remove((self, index))
+            del old.uses[self, index]
         self.inputs[index] = value
         if value is not None:
-            value.uses.append((self, index))
+            value.uses[self, index] = None
 
     def set_guards(self, guards: Iterable[tuple[Value, bool]]) -> None:
         """Replaces all guards and keeps the use lists right."""
         for number, (condition, _) in enumerate(self.guards):
-            condition.uses.remove((self, -1 - number))
+            del condition.uses[self, -1 - number]
         self.guards = tuple(guards)
         for number, (condition, _) in enumerate(self.guards):
-            condition.uses.append((self, -1 - number))
+            condition.uses[self, -1 - number] = None
 
     def __str__(self) -> str:
         return f"{self.op} {self.name!r}"
@@ -171,8 +173,8 @@ class Graph:
 
     name: str = "graph"
     inputs: list[Value] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    outputs: Outputs[Value] = field(default_factory=Outputs)
+    nodes: Order[Node] = field(default_factory=Order)
     values: dict[str, Value] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     dims: dict[str, tuple[int, int | None]] = field(default_factory=dict)
@@ -181,6 +183,8 @@ class Graph:
     """What shape inference took for granted, and the node that needs it. A run that breaks one must be refused."""
     warnings: list[str] = field(default_factory=list)
     """What the reader found odd in the model and did not need: a sentence each."""
+    _suffixes: dict[str, int] = field(default_factory=dict, repr=False)
+    """By name, a number below which all suffixes have been taken at some time."""
 
     def add_value(
         self,
@@ -202,12 +206,13 @@ class Graph:
         return self.add_value(name, dtype, tuple(data.shape), data=data)
 
     def fresh_name(self, name: str) -> str:
-        """`name`, or with the first free suffix."""
+        """`name`, or with the next free suffix."""
         if name not in self.values:
             return name
-        number = 1
+        number = self._suffixes.get(name, 1)
         while f"{name}.{number}" in self.values:
             number += 1
+        self._suffixes[name] = number
         return f"{name}.{number}"
 
     def add_node(
@@ -225,17 +230,17 @@ class Graph:
         """Appends a node, or inserts it before another; registers uses and producers."""
         node = Node(op, name, list(inputs), list(outputs), dict(attrs or {}), dict(subgraphs or {}), tuple(guards))
         for index, value in node.operands():
-            value.uses.append((node, index))
+            value.uses[node, index] = None
         for value in node.outputs:
             value.producer = node
         if before is None:
             self.nodes.append(node)
         else:
-            self.nodes.insert(self.nodes.index(before), node)
+            self.nodes.insert_before(before, node)
         return node
 
     def is_output(self, value: Value) -> bool:
-        return any(value is o for o in self.outputs)
+        return value in self.outputs
 
     def constants(self) -> list[Value]:
         """Constants in order of first registration."""

@@ -18,6 +18,7 @@ import numpy as np
 from graph_opt.ir.core import RELATIONS, AttrValue, Graph, Guards, Node, Origin, Value
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import is_fresh
+from graph_opt.ir.order import Outputs
 from tensor_types.dims import names
 from tensor_types.dtypes import DType, from_numpy
 from tensor_types.recipes import Recipe
@@ -31,9 +32,13 @@ def combine(first: str, second: str) -> str:
 def nested_graphs(graph: Graph) -> Iterator[Graph]:
     """Every subgraph below `graph`, outer ones first."""
     for node in graph.nodes:
-        for body in node.subgraphs.values():
-            yield body
-            yield from nested_graphs(body)
+        yield from _bodies(node)
+
+
+def _bodies(node: Node) -> Iterator[Graph]:
+    for body in node.subgraphs.values():
+        yield body
+        yield from nested_graphs(body)
 
 
 def captured_values(node: Node) -> list[Value]:
@@ -60,7 +65,8 @@ class Rewriter:
         for source, origin in graph.origins.items():
             if origin.value is not None:
                 self._holders.setdefault(origin.value, set()).add(source)
-        self._nested = list(nested_graphs(graph))
+        self._control = [n for n in graph.nodes if n.subgraphs and n.op != "Fused"]
+        self._nested = [b for n in self._control for b in _bodies(n)]
 
     # --- making values and nodes
 
@@ -98,6 +104,9 @@ class Rewriter:
         node = self.graph.add_node(
             op, operands, values, attrs, name=name, before=before, subgraphs=subgraphs, guards=guards
         )
+        if node.subgraphs and op != "Fused":
+            self._control.append(node)
+            self._nested.extend(_bodies(node))
         infer_node(self.graph, node)
         return node
 
@@ -122,7 +131,7 @@ class Rewriter:
             if node is not new.producer:
                 node.set_input(index, new)
         for body in self._nested:
-            body.outputs = [new if o is old else o for o in body.outputs]
+            body.outputs.replace(old, new)
         self._move_origins(old, new, relation)
         if self.graph.is_output(old):
             self._replace_output(old, new)
@@ -141,7 +150,7 @@ class Rewriter:
         else:
             holder = new
             self.rename(new, public)
-        self.graph.outputs = [holder if o is old else o for o in self.graph.outputs]
+        self.graph.outputs.replace(old, holder)
 
     def rename(self, value: Value, name: str) -> None:
         """Gives a value another name; ValueError if it is taken."""
@@ -193,35 +202,41 @@ class Rewriter:
 
         Returns whether anything went. Source tensors that lived there become 'dead'.
         """
-        public = set(self.graph.outputs) | {o for body in self._nested for o in body.outputs}
+        captured = {o for body in self._nested for o in body.outputs}
+
+        def is_kept(value: Value) -> bool:
+            return value in self.graph.outputs or value in captured
+
         pending = list(self.graph.nodes if among is None else among)
         erased: set[Node] = set()
-        kept = set(self.graph.inputs) | public
-        constants = [] if among is not None else [v for v in self.graph.constants() if not v.uses and v not in kept]
+        gone = False
+        constants = [] if among is not None else [v for v in self.graph.constants() if not v.uses]
         while pending:
             node = pending.pop()
-            if node in erased or any(v.uses or v in public for v in node.outputs):
+            if node in erased or any(v.uses or is_kept(v) for v in node.outputs):
                 continue
             if self.graph.values.get(node.output.name) is not node.output:
                 continue  # it went earlier
             erased.add(node)
+            gone = True
             operands = read_values(node)
             release(node)
+            self.graph.nodes.remove(node)
             for value in node.outputs:
                 self._forget(value)
                 del self.graph.values[value.name]
             for value in operands:
                 if value.producer is not None:
                     pending.append(value.producer)
-                elif value.is_constant and not value.uses and value not in kept:
+                elif value.is_constant and not value.uses:
                     constants.append(value)
+        given = set(self.graph.inputs) if constants else set()
         for value in constants:
-            if self.graph.values.get(value.name) is value:
+            if self.graph.values.get(value.name) is value and value not in given and not is_kept(value):
                 self._forget(value)
                 del self.graph.values[value.name]
-        if erased:
-            self.graph.nodes = [n for n in self.graph.nodes if n not in erased]
-        return bool(erased or constants)
+                gone = True
+        return gone
 
     # --- outlining and inlining
 
@@ -237,13 +252,12 @@ class Rewriter:
         output. `body.origins` keeps their exact state, so that `inline` undoes this.
         """
         members = dict.fromkeys(nodes)
-        public = set(self.graph.outputs)
 
         def seen_outside() -> list[Value]:
             made = [v for n in ordered for v in n.outputs]
-            return [v for v in made if v in public or any(u not in members for u, _ in v.uses)]
+            return [v for v in made if self.graph.is_output(v) or any(u not in members for u, _ in v.uses)]
 
-        before, after, ordered = self._split_around(members)
+        ordered, followers = self._around(members)
         guards = ordered[0].guards if ordered else ()
         if any(n.guards != guards for n in ordered):
             raise ValueError("the nodes run under different guards")
@@ -252,7 +266,7 @@ class Rewriter:
         if any(n.op == "Fused" for n in members):
             flat = [[n] if n.op != "Fused" else self.inline(n) for n in members]
             members = dict.fromkeys(n for part in flat for n in part)
-            before, after, ordered = self._split_around(members)
+            ordered, followers = self._around(members)
         outputs = seen_outside()
         made = dict.fromkeys(v for n in ordered for v in n.outputs)
         body = Graph(family, dims=self.graph.dims)
@@ -276,7 +290,7 @@ class Rewriter:
             rewire(node, inner)
             copies = [inner[v] for v in node.outputs]
             body.add_node(node.op, moved, copies, node.attrs, name=node.name, subgraphs=node.subgraphs)
-        body.outputs = [inner[v] for v in outputs]
+        body.outputs = Outputs(inner[v] for v in outputs)
         inside = [v for v in made if v not in outputs]
         held = {s: self.graph.origins[s] for v in (*made, *scalars) for s in sorted(self._holders.get(v.name, ()))}
         body.origins = held
@@ -284,44 +298,59 @@ class Rewriter:
         for value in inside:
             del self.graph.values[value.name]
         fused_attrs = {"family": family, **(attrs or {})}
-        self.graph.nodes = before
-        label = name or ordered[-1].name
-        fused = self.graph.add_node("Fused", inputs, outputs, fused_attrs, name=label, guards=guards)
-        fused.subgraphs["body"] = body
-        self.graph.nodes = [*before, *after]
+        label, order = name or ordered[-1].name, self.graph.nodes
+        fused = self.graph.add_node(
+            "Fused",
+            inputs,
+            outputs,
+            fused_attrs,
+            name=label,
+            before=ordered[-1],
+            subgraphs={"body": body},
+            guards=guards,
+        )
+        for node in ordered:
+            order.remove(node)
+        for node in reversed(followers):
+            order.remove(node)
+            order.insert_after(fused, node)
         for value in scalars:
             if not value.uses and not self.graph.is_output(value):
                 self.absorb([value], outputs[0])
                 del self.graph.values[value.name]
         return fused
 
-    def _split_around(self, members: Mapping[Node, None]) -> tuple[list[Node], list[Node], list[Node]]:
-        """Nodes that can precede the set, nodes that can follow it, and the set in graph order."""
-        nodes = self.graph.nodes
-        places = [i for i, n in enumerate(nodes) if n in members]
-        if len(places) != len(members):
+    def _around(self, members: Mapping[Node, None]) -> tuple[list[Node], list[Node]]:
+        """The set in graph order, and the nodes between its first and last that depend on it and must follow it.
+
+        ValueError if one of these feeds the set. Looks at nothing else of what lies between, so the cost is that of
+        the set and its followers.
+        """
+        order = self.graph.nodes
+        if any(node not in order for node in members):
             raise ValueError("a node to be fused is not in the graph")
-        # Only what stands between members can depend on them and feed them: fusing stays linear in their distance.
-        first, end = (places[0], places[-1] + 1) if places else (0, 0)
-        before: list[Node] = nodes[:first]
-        after: list[Node] = []
-        ordered: list[Node] = []
-        depends: set[Value] = set()  # values outside the set that need it
-        made: set[Value] = set()
-        for node in nodes[first:end]:
-            operands = read_values(node)
-            late = any(v in depends for v in operands)
-            if node in members:
-                if late:
-                    raise ValueError(f"the set is not convex: {node} needs a value that leaves the set and returns")
-                ordered.append(node)
-                made.update(node.outputs)
-            elif late or any(v in made for v in operands):
-                after.append(node)
-                depends.update(node.outputs)
-            else:
-                before.append(node)
-        return before, [*after, *nodes[end:]], ordered
+        ordered = sorted(members, key=order.place)
+        last = order.place(ordered[-1]) if ordered else (0, 0)
+        # A use inside the body of a control node is one of the control node.
+        users: dict[Value, list[Node]] = {}
+        for control in self._control:
+            for value in captured_values(control) if control in order else ():
+                users.setdefault(value, []).append(control)
+        followers: dict[Node, tuple[int, int]] = {}
+        pending = list(ordered)
+        while pending:
+            node = pending.pop()
+            for value in node.outputs:
+                for user in (*(u for u, _ in value.uses), *users.get(value, ())):
+                    if user in members:
+                        if node not in members:
+                            raise ValueError(
+                                f"the set is not convex: {user} needs a value that leaves the set and returns"
+                            )
+                    elif user not in followers and user in order and (place := order.place(user)) < last:
+                        followers[user] = place
+                        pending.append(user)
+        return ordered, sorted(followers, key=lambda n: followers[n])
 
     def inline(self, fused: Node) -> list[Node]:
         """Puts the body of a `Fused` node in its place, under its guards; interior source tensors surface.
@@ -339,20 +368,19 @@ class Rewriter:
                 outer[inner] = outputs[inner]
             elif inner not in outer:
                 outer[inner] = self._surface(inner)
-        at, guards = self.graph.nodes.index(fused), fused.guards
+        guards = fused.guards
         release_operands(fused)
         nodes: list[Node] = []
-        rest, self.graph.nodes = self.graph.nodes[at + 1 :], self.graph.nodes[:at]
         for node in body.nodes:
             operands = [None if v is None else outer[v] for v in node.inputs]
             rewire(node, outer)
             nodes.append(
                 self.graph.add_node(
                     node.op, operands, [outer[v] for v in node.outputs], node.attrs, name=node.name,
-                    subgraphs=node.subgraphs, guards=guards,
+                    subgraphs=node.subgraphs, guards=guards, before=fused,
                 )
             )  # fmt: skip
-        self.graph.nodes.extend(rest)
+        self.graph.nodes.remove(fused)
         for source, origin in body.origins.items():
             inner_value = None if origin.value is None else body.values.get(origin.value)
             current = self.graph.origins.get(source)
@@ -389,7 +417,7 @@ def _clone(value: Value, graph: Graph) -> Value:
 def release_operands(node: Node) -> None:
     """Takes the node's own uses off its inputs and guards."""
     for index, value in node.operands():
-        value.uses.remove((node, index))
+        del value.uses[node, index]
     node.inputs, node.guards = [], ()
 
 
@@ -410,4 +438,4 @@ def rewire(node: Node, mapping: Mapping[Value, Value]) -> None:
                 if value not in own and value in mapping:
                     inner.set_input(index, mapping[value])
             rewire(inner, mapping)
-        body.outputs = [mapping.get(v, v) if v not in own else v for v in body.outputs]
+        body.outputs = Outputs(mapping.get(v, v) if v not in own else v for v in body.outputs)

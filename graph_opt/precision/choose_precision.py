@@ -141,7 +141,7 @@ class Retyping:
         ).output
 
     def _after(self, node: Node) -> Node | None:
-        return next(iter(self.graph.nodes[self.graph.nodes.index(node) + 1 :]), None)
+        return next(self.graph.nodes.following(node), None)
 
     def _round_result(self, node: Node) -> None:
         """Puts the rounding of an f32 result that narrow nodes read from memory right behind it."""

@@ -52,7 +52,7 @@ def _succeeds(graph: Graph, node: Node, taken: list[Value]) -> bool:
     try:
         for output, value in zip(node.outputs, taken, strict=True):
             output.dtype, output.shape, output.content = value.dtype, value.shape, value.content
-        for later in graph.nodes[graph.nodes.index(node) + 1 :]:
+        for later in graph.nodes.following(node):
             infer_node(graph, later)
         return True
     except InvalidModel:

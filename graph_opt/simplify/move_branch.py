@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graph_opt.ir.core import Graph, Guards, Node, Origin, Value
+from graph_opt.ir.order import Order, Outputs
 from graph_opt.ir.rewriter import release_operands, rewire
 
 
@@ -34,7 +35,7 @@ def move_branch(graph: Graph, node: Node, branch: Graph, guards: Guards) -> list
             before=node, subgraphs=inner_node.subgraphs, guards=conditions,
         )  # fmt: skip
     results = [outer.get(v, v) for v in branch.outputs]
-    branch.nodes, branch.values, branch.outputs, branch.origins = [], {}, [], {}
+    branch.nodes, branch.values, branch.outputs, branch.origins = Order(), {}, Outputs(), {}
     return results
 
 

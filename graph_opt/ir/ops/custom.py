@@ -1,7 +1,7 @@
 """Operators of the user: attributes and a shape rule in plain Python, without `Inference`.
 
-    def infer(x, k, *, axis):                      # one TensorType an input, attributes by name
-        return [(x.dtype, x.shape), ("i64", (x.shape[0], None))]
+def infer(x, k, *, axis):                      # one TensorType an input, attributes by name
+    return [(x.dtype, x.shape), ("i64", (x.shape[0], None))]
 """
 
 from __future__ import annotations

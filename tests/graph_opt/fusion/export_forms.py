@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from graph_opt.ir import Graph, ops
+from graph_opt.ir.order import Order
 from graph_opt.ir.passes import Pass
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.text import parse
@@ -38,7 +39,7 @@ def disguised(text: str, seed: int) -> Graph:
         ready = [n for n in left if not any(v in waiting for v in n.inputs)]
         ordered.append(chance.choice(ready))
         left.remove(ordered[-1])
-    graph.nodes = ordered
+    graph.nodes = Order(ordered)
     rewriter, kept = Rewriter(graph), {*graph.inputs, *graph.outputs}
     for number, value in enumerate(list(graph.values.values())):
         if value not in kept:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from graph_opt.ir.core import Graph
+from graph_opt.ir.order import Order
 from graph_opt.ir.passes import run_passes
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.text import parse
@@ -24,7 +25,7 @@ class Break:
     name: str = "break"
 
     def apply(self, graph: Graph) -> bool:
-        graph.nodes.reverse()
+        graph.nodes = Order(reversed(graph.nodes))
         return True
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from graph_opt.ir.core import Graph, Origin, Value
 from graph_opt.ir.infer import infer_graph
+from graph_opt.ir.order import Outputs
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
@@ -52,7 +53,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         graph.origins[out.name] = Origin("same", out.name)
         pool.append(out)
     made = pool[4:]
-    graph.outputs = [made[-1], *draw(st.lists(st.sampled_from(made), max_size=2))]
+    graph.outputs = Outputs([made[-1], *draw(st.lists(st.sampled_from(made), max_size=2))])
     infer_graph(graph)
     return graph
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graph_opt.ir.core import Graph, Origin
+from graph_opt.ir.order import Order
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import InvalidGraph, verify
 from tensor_types.recipes import Source
@@ -24,15 +25,15 @@ def test_a_sound_graph_passes() -> None:
 
 
 def _swap(graph: Graph) -> None:
-    graph.nodes.reverse()
+    graph.nodes = Order(reversed(graph.nodes))
 
 
 def _lost_use(graph: Graph) -> None:
-    graph.values["m"].uses.pop()
+    graph.values["m"].uses.popitem()
 
 
 def _ghost_use(graph: Graph) -> None:
-    graph.values["w"].uses.append((graph.nodes[1], 0))
+    graph.values["w"].uses[graph.nodes[1], 0] = None
 
 
 def _renamed(graph: Graph) -> None:
@@ -123,7 +124,7 @@ def test_what_a_node_reads_is_made_whenever_it_runs(old: str, new: str, message:
 
 def test_guards_are_in_the_use_lists() -> None:
     graph = parse(GUARDED)
-    graph.values["c"].uses.pop()
+    graph.values["c"].uses.popitem()
     with pytest.raises(InvalidGraph, match="uses but lists"):
         verify(graph)
 

@@ -9,6 +9,7 @@ import pytest
 
 from atc.pipeline import simplification
 from graph_opt.ir import Graph, Origin, Value
+from graph_opt.ir.order import Outputs
 from graph_opt.ir.passes import Pass, run_passes
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.verifier import verify
@@ -114,7 +115,7 @@ class Maker:
             last = inner.insert(
                 "Mul", [first.output, self.random.choice([v, first.output])], before=None, name=f"{name}/{key}/out"
             )
-            body.outputs = [last.output]
+            body.outputs = Outputs([last.output])
             bodies[key] = body
         condition = self.condition
         if self.random.random() < 0.3:
@@ -123,7 +124,7 @@ class Maker:
 
     def finish(self) -> Graph:
         last = self.pool[-4:]
-        self.graph.outputs = [self.add("Identity", v) for v in last]
+        self.graph.outputs = Outputs([self.add("Identity", v) for v in last])
         made = [v for n in self.graph.nodes for v in n.outputs]
         self.graph.origins = {v.name: Origin("same", v.name) for v in (*self.graph.inputs, *made)}
         verify(self.graph)
