@@ -66,6 +66,9 @@ def lower_custom(node: Node, target: Target) -> list[Record]:
         dims = _bind(program, [*present, *outputs], len(present), body_of(node).dims)
         verify(program, target)
     except VerifyError as error:
+        if target.explicit_memory:
+            # Written for hosts, most programs move nothing between a chip's memories: the numpy function stands in.
+            raise NotLowerable(f"its tile program does not fit the chip: {error.reason}") from error
         raise _refused(node, inner, f"`{error.statement}`: {error.reason}") from error
     except (NotLowerable, OpenAtcError):
         raise
