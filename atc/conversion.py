@@ -24,7 +24,7 @@ from atc.plan_input import plan_input
 from atc.precision_wishes import overrides
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
-from codegen.kernels import families
+from codegen.kernels import kernels
 from codegen.llvm.detect import detect_host_class
 from codegen.lowering import lower_graph
 from codegen.targets import target
@@ -138,8 +138,7 @@ def convert(
     package = Path(output) if output is not None else source.with_suffix(".om")
     progress = progress or Progress(None)
     import_operators(options.custom_op)
-    host = target(detect_host_class())
-    kernel_families = families()
+    host, portable_class = target(detect_host_class()), target(PORTABLE_TILING)
     chips = [target(name) for name in options.soc_version]
     for chip in chips:
         require_mode(chip, options.precision_mode)
@@ -154,22 +153,22 @@ def convert(
         if missing:
             raise unsupported_error(missing)
         classes, matched = overrides(graph, options.operator_wishes)
-    steps = target_passes(kernel_families, host, options.precision_mode, classes)
+    shared, steps = shared_passes(), target_passes(kernels([host, portable_class]), options.precision_mode, classes)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
-        run_passes(graph, shared_passes())
+        run_passes(graph, shared)
         chip_graphs = [copy_graph(graph) for _ in chips]
         run_passes(graph, steps)
     with progress.stage("chips"):
         instances = [
-            make_chip_instance(g, chip, target_passes(kernel_families, chip, options.precision_mode, classes))
+            make_chip_instance(g, chip, target_passes(kernels([chip]), options.precision_mode, classes))
             for g, chip in zip(chip_graphs, chips, strict=True)
         ]
     with progress.stage("lower"):
         lowered = lower_graph(graph, host, options.tiling)
         copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
         compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
-        portable = lower_graph(graph, target(PORTABLE_TILING))
+        portable = lower_graph(graph, portable_class)
         operators = operators_of(graph)
     with progress.stage("plan"):
         planned = plan_model(plan_input(graph, lowered))
@@ -190,7 +189,7 @@ def convert(
         estimate_ms=instances[0].report["estimate_ms"],
         chips={i.chip.name: i.summary() for i in instances},
         index_bounds=bounds,
-        fusion_notes=fusion_notes(steps),
+        fusion_notes=fusion_notes([*shared, *steps]),
         warnings=graph.warnings,
         notes=[*options.notes, *matched],
         options=options.report(),

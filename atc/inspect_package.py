@@ -60,7 +60,7 @@ def package_text(path: Path, stage: str) -> str:
 def model_text(path: Path, stage: str) -> str:
     """The graph of an ONNX file as read, or after all passes. InvalidModel."""
     from atc.pipeline import passes
-    from codegen.kernels import families
+    from codegen.kernels import kernels
     from codegen.llvm.detect import detect_host_class
     from codegen.targets import target
     from frontend import read_model
@@ -69,7 +69,7 @@ def model_text(path: Path, stage: str) -> str:
 
     graph = read_model(path)
     if stage == "optimised":
-        run_passes(graph, passes(families(), target(detect_host_class())))
+        run_passes(graph, passes(kernels([target(detect_host_class())])))
     return to_text(graph)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from acl_runtime.aicpu import evaluate
-from codegen.targets import Target
 from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_rotary import ExpandRotary
+from graph_opt.fusion.families import Kernels
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
@@ -19,7 +17,6 @@ from graph_opt.fusion.fuse_piecewise import FusePiecewise
 from graph_opt.fusion.fuse_regions import FuseRegions
 from graph_opt.fusion.fuse_softmax import FuseSoftmax
 from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
-from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.precision.choose_precision import ChoosePrecision
@@ -96,24 +93,23 @@ def shared_passes() -> list[Pass]:
 
 
 def target_passes(
-    traits: Sequence[FamilyTraits], target: Target, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES
+    kernels: Kernels, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES
 ) -> list[Pass]:
-    """What each target's own graph goes through: choose dtypes, lay out, fuse what its kernels can do."""
-    families = tuple(traits)
-    is_chip = target.kind == "chip"
+    """What the graph for the kernels' targets goes through: choose dtypes, lay out, fuse what the kernels can do."""
+    chips = [t for t in kernels.targets if t.kind == "chip"]
     return [
-        FuseAttention(families),
+        FuseAttention(kernels),
         MergeSiblingMatmuls(),
         *simplification(),
-        ChoosePrecision(families, precision_mode, overrides),
-        *([LegaliseProducts(target.name, frozenset(target.cube.rates))] if is_chip else []),
-        AssignFormats(families),
+        ChoosePrecision(kernels, precision_mode, overrides),
+        *(LegaliseProducts(chip.name, frozenset(chip.cube.rates)) for chip in chips),
+        AssignFormats(kernels),
         EliminateDeadCode(),
-        FusePiecewise(families),
-        FuseRegions(families),
+        FusePiecewise(kernels),
+        FuseRegions(kernels),
     ]
 
 
-def passes(traits: Sequence[FamilyTraits], target: Target, precision_mode: str = DEFAULT) -> list[Pass]:
-    """All passes for one target."""
-    return [*shared_passes(), *target_passes(traits, target, precision_mode)]
+def passes(kernels: Kernels, precision_mode: str = DEFAULT) -> list[Pass]:
+    """All passes, for the targets that the kernels are asked for."""
+    return [*shared_passes(), *target_passes(kernels, precision_mode)]

@@ -80,16 +80,17 @@ Operators of your own: [custom operators](custom_operators.md).
 
 def _native(name: str) -> tuple[str, str]:
     """Family and dtypes of an operator's kernels."""
-    from codegen.kernels import TRAITS
+    from codegen.kernels import families
+    from codegen.kernels.registry import DTYPES
     from codegen.lowering import RESHAPES
 
     if name in RESHAPES:
         return "alias", ""
-    anchored = [t for t in TRAITS if name in t.anchors]
+    anchored = [t for t in families() if name in t.anchors]
     # Of the families without anchors the last one takes an operator by itself.
-    absorbed = [t for t in reversed(TRAITS) if not t.anchors and name in t.epilogue]
-    for traits in anchored + absorbed:
-        return traits.name, " ".join(sorted(traits.dtypes))
+    absorbed = [t for t in reversed(families()) if not t.anchors and name in t.epilogue]
+    for family in anchored + absorbed:
+        return family.name, " ".join(sorted(DTYPES[family.name] or ()))
     return "", ""
 
 

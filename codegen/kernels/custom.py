@@ -11,17 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from codegen.kernels.operands import NotLowerable, body_of, body_values
-from codegen.kernels.traits import TRAITS
 from codegen.targets.target import Target
 from codegen.tile.ir import Instr, Param, Program, walk
 from codegen.tile.text import parse_program, program_to_text
 from codegen.tile.verifier import VerifyError, verify
-from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops.custom import TensorType, type_of
 from graph_opt.plan.records import KernelRecord, Record, TaskOperand
 from tensor_types.dims import Dim, dim, product, prove_le, substitute
-from tensor_types.dtypes import DTYPES
 from tensor_types.errors import InvalidModel, OpenAtcError
 
 ProgramFunction = Callable[
@@ -30,7 +27,6 @@ ProgramFunction = Callable[
 """Types of inputs and outputs, target, attributes of the node -> a program or its text; None if there is none."""
 
 _PROGRAMS: dict[str, ProgramFunction] = {}
-_NONE: frozenset[str] = frozenset()
 
 
 def set_custom(op: str, function: ProgramFunction | None) -> None:
@@ -41,11 +37,9 @@ def set_custom(op: str, function: ProgramFunction | None) -> None:
         _PROGRAMS[op] = function
 
 
-def families() -> tuple[FamilyTraits, ...]:
-    """The families of openatc and, behind them, that of the registered programs."""
-    dtypes = frozenset(name for name, t in DTYPES.items() if t.kind != "handle")
-    anchors = frozenset(_PROGRAMS)
-    return (*TRAITS, FamilyTraits("custom", anchors, _NONE, _NONE, frozenset({"plain"}), dtypes, retypes=False))
+def custom_operators() -> frozenset[str]:
+    """The operators that have a program."""
+    return frozenset(_PROGRAMS)
 
 
 def lower_custom(node: Node, target: Target) -> list[Record]:

@@ -1,43 +1,152 @@
-"""From a fused node to its family: family F is the module `codegen.kernels.F` and its function `lower_F`."""
+"""Whether a family takes a node, and its tasks: one answer, given by lowering the node and verifying the programs.
+
+A node may be hypothetical: a Fused node in no graph, as `graph_opt.ir.outline` makes it. Answers are remembered by
+what they depend on, names left out, so that a pass that asks and the lowering that follows do the work once, and so do
+layers that are alike.
+"""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
+from codegen.kernels.epilogue import ELEMENTWISE
 from codegen.kernels.operands import NotLowerable
+from codegen.kernels.signature import Signature, renamed, signature
 from codegen.kernels.tiling import Tiling, parse_tiling
-from codegen.kernels.traits import TRAITS
+from codegen.targets import target as named_target
 from codegen.targets.target import Target
+from codegen.tile.text import parse_program
+from codegen.tile.verifier import VerifyError, verify
 from graph_opt.ir.core import Node
-from graph_opt.plan.records import Record
+from graph_opt.ir.ops.registry import is_fresh
+from graph_opt.plan.records import KernelRecord, Record
+from tensor_types.dims import names
 
-_FAMILIES = frozenset(t.name for t in TRAITS) | {"custom"}
+_FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
+_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+_HALVES = frozenset({"f32", "f16", "bf16"})
+
+DTYPES: dict[str, frozenset[str] | None] = {
+    "matmul": _FLOATS | {"i8", "u8"}, "grouped_matmul": _FLOATS, "moe": frozenset({"i64"}),
+    "topk": _FLOATS | _INTEGERS, "conv": _FLOATS | {"i8", "u8"}, "pool": _FLOATS,
+    "reduction": _FLOATS | {"i32", "i64"}, "attention": _HALVES, "lstm": _HALVES, "gru": _HALVES,
+    "movement": _FLOATS | _INTEGERS | {"bool"}, "scatter": _FLOATS | _INTEGERS | {"bool"},
+    "piecewise": _FLOATS, "region": _FLOATS | _INTEGERS | {"bool"}, "custom": None,
+}  # fmt: skip
+"""Of each family: element types of the data of its anchor; None: its programs say so."""
+
 _UNCUT = frozenset({"moe", "custom"})
 """Families whose kernels are cut in one way only."""
 
+_MOST_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class _Answer:
+    records: list[Record] | None
+    """None if there is no kernel."""
+    reason: str
+    asked: Signature | None
+
+
+_answers: dict[tuple[object, str], _Answer] = {}
+
+
+def claims(node: Node, target: Target) -> str | None:
+    """Why the family of a Fused node has no kernel of it for the target; None if it has one."""
+    found = _answer(node, target, signature(node))
+    return found.reason if found.records is None else None
+
 
 def lower_node(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
-    """Tasks for a Fused node on a target, empty when there is nothing to compute; NotLowerable if it has no kernel.
+    """Tasks of a Fused node, their programs verified for the target; none when there is nothing to compute.
 
-    A given tiling is used as it is: NotLowerable tells why the kernel cannot have it. Without one the family chooses.
+    NotLowerable, with what `claims` says, if there is no kernel. A given tiling is used as it is: NotLowerable tells
+    why the kernel cannot have it. Without one the family chooses.
     """
-    family = str(node.attrs.get("family", ""))
-    if node.op != "Fused" or family not in _FAMILIES:
-        raise NotLowerable("no kernel for it")
-    if tiling is not None and family in _UNCUT:
-        raise NotLowerable(f"kernels of the family {family} have no tiling")
-    lower = getattr(_module(family), f"lower_{family}")
-    result: list[Record] = lower(node, target) if tiling is None else lower(node, target, tiling)
-    return result
+    if tiling is not None:
+        return _tasks(node, target, tiling)
+    asked = signature(node)
+    found = _answer(node, target, asked)
+    records = found.records
+    if records is not None and asked is not None and found.asked is not None and found.asked is not asked:
+        records = renamed(records, found.asked, asked, node.name)
+        if records is None:  # names leave it open which value is which
+            found = _asked(node, target, asked)
+            records = found.records
+    if records is None:
+        raise NotLowerable(found.reason)
+    return records
 
 
 def tiling_of(text: str) -> Tiling:
     """The tiling of a text form, of any family; ValueError says what is wrong with it."""
-    for family in _FAMILIES:
+    for family in DTYPES:
         _module(family)  # declares its tilings
     return parse_tiling(text)
 
 
+def _answer(node: Node, target: Target, asked: Signature | None) -> _Answer:
+    if asked is None:
+        return _asked(node, target, None)
+    key = (asked.key, target.name)
+    known = _answers.get(key)
+    if known is not None and known.asked is not None and known.asked.holds(asked):
+        return known
+    while len(_answers) >= _MOST_REMEMBERED:
+        del _answers[next(iter(_answers))]
+    answer = _answers[key] = _asked(node, target, asked)
+    return answer
+
+
+def _asked(node: Node, target: Target, asked: Signature | None) -> _Answer:
+    try:
+        return _Answer(_tasks(node, target), "", asked)
+    except NotLowerable as refusal:
+        return _Answer(None, str(refusal), asked)
+
+
+def _tasks(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
+    family = str(node.attrs.get("family", ""))
+    if node.op != "Fused" or family not in DTYPES:
+        raise NotLowerable("no kernel for it")
+    dtypes, data = DTYPES[family], _data_of_anchor(node)
+    if dtypes is not None and data not in dtypes:
+        raise NotLowerable(f"no {family} kernel for {data}")
+    if tiling is not None and family in _UNCUT:
+        raise NotLowerable(f"kernels of the family {family} have no tiling")
+    lower = getattr(_module(family), f"lower_{family}")
+    records: list[Record] = lower(node, target) if tiling is None else lower(node, target, tiling)
+    for record in records:
+        fault = _fault(record.program, target.name) if isinstance(record, KernelRecord) else None
+        if fault is not None:
+            # Not a limit of the family but a mistake in it: nothing asks for a program that is not sound.
+            raise NotLowerable(f"please report: the {family} kernel is refused by the verifier, {fault}")
+    if not records and any(is_fresh(n) for v in node.outputs for d in v.shape or () for n in names(d)):
+        raise NotLowerable("it has no elements, and only the run knows its shape")
+    return records
+
+
 def _module(family: str) -> ModuleType:
     return import_module(f"codegen.kernels.{family}")
+
+
+def _data_of_anchor(node: Node) -> str:
+    """Element type of the data of the first operator inside that is not element-wise."""
+    nodes = node.subgraphs["body"].nodes
+    anchor = next((n for n in nodes if n.op not in ELEMENTWISE), nodes[0])
+    source = anchor.input(0)
+    return (source if source is not None else anchor.output).dtype.name
+
+
+@functools.lru_cache(maxsize=4096)
+def _fault(program: str, name: str) -> str | None:
+    """What the verifier says against the program on the target of that name, or None: alike layers share it."""
+    try:
+        verify(parse_program(program), named_target(name))
+    except VerifyError as error:
+        return f"`{error.statement}`: {error.reason}"
+    return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.lowering.lowered import Lowered
 from graph_opt.ir import Graph, Node
-from graph_opt.ir.rewriter import captured_values
+from graph_opt.ir.reads import captured_values
 from graph_opt.plan.records import HostRecord
 from tensor_types.dtypes import from_numpy
 

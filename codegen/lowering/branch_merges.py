@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.kernels import NotLowerable
+from codegen.kernels import NotLowerable, lower_node
 from codegen.lowering.lowered import Lowered
-from codegen.lowering.native_tasks import native_tasks
 from codegen.targets import Target
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.order import Outputs
@@ -36,7 +35,7 @@ def _copy(source: Value, result: Value, name: str, target: Target) -> tuple[Node
     """A node that copies one value into another, and its tasks; NotLowerable if that takes no task."""
     for family in ("movement", "region"):
         copy = _copy_node(source, result, name, family)
-        records = native_tasks(copy, target)
+        records = lower_node(copy, target)
         if not any(isinstance(r, AliasRecord) for r in records):
             return copy, records
         # Equal bytes: movement would share them, but only one branch of the two may be the result.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from codegen.kernels import NotLowerable, TilingRefused, Tilings, check_nodes, tiling_for
+from codegen.kernels import NotLowerable, TilingRefused, Tilings, check_nodes, kernels, lower_node, tiling_for
 from codegen.lowering.aicpu_tasks import add_aicpu_task
 from codegen.lowering.aliases import add_aliases
 from codegen.lowering.branch_merges import add_merge
-from codegen.lowering.data_dependent_sizes import DataDependentSizes
 from codegen.lowering.dead_records import drop_unread
 from codegen.lowering.lowered import Lowered
-from codegen.lowering.native_tasks import native_tasks
 from codegen.targets import Target
 from graph_opt.ir import Graph, Node
+from graph_opt.ir.data_dependent_sizes import LATE_SIZE, DataDependentSizes
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.plan.records import KernelRecord, Record
 
@@ -23,12 +22,14 @@ _NO_TILINGS: Tilings = MappingProxyType({})
 def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) -> Lowered:
     """Records of all nodes, their programs verified for the target.
 
-    A fused node without a kernel for it falls apart into its operators on the AI CPU, in the graph as well. A node for
-    which a tiling is given has that one: TilingRefused if it cannot, or if there is no such node.
+    Fused nodes are those of a graph that was fused for this target (among others): each has a kernel, or is the one
+    operator that has none, which goes to the AI CPU, in the graph as well. ValueError if a kernel is missing for more.
+    A node for which a tiling is given has that one: TilingRefused if it cannot, or if there is no such node.
     """
     check_nodes(tilings, (n.name for n in graph.nodes if n.op == "Fused"))
     lowered = Lowered()
     sizes = DataDependentSizes(graph)
+    asked = kernels([target])
     for node in list(graph.nodes):
         late = sizes.are_late(node)
         tiling = tiling_for(tilings, node.name, target)
@@ -36,25 +37,34 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
             continue
         if not late and node.op == "IfMerge" and add_merge(lowered, node, target):
             continue
+        if late or node.op != "Fused":
+            reason = LATE_SIZE if late else asked.why_not_alone(graph, node)
+            # Fusion leaves no node alone that has a kernel; a graph that has not been fused is all AI CPU.
+            _add_aicpu(lowered, sizes, graph, node, reason or "it is not fused")
+            continue
         try:
-            if late:
-                raise NotLowerable("its size is known only at run time")
-            records = native_tasks(node, target, tiling)
-        except NotLowerable as reason:
+            records = lower_node(node, target, tiling)
+        except NotLowerable as refusal:
             if tiling is not None:
                 raise TilingRefused(
-                    f"`{tiling}` on {target.name}: {reason}", where={"node": node.name},
+                    f"`{tiling}` on {target.name}: {refusal}", where={"node": node.name},
                     remedy="give a smaller one, or none: the default fits",
                 ) from None  # fmt: skip
-            for inner in Rewriter(graph).inline(node) if node.op == "Fused" else [node]:
-                add_aicpu_task(lowered, inner, str(reason))
-                sizes.decide(inner)
+            _add_aicpu(lowered, sizes, graph, node, str(refusal))
             continue
         for record in records:
             _surface_constants(graph, node, record)
             lowered.add(record, node)
     drop_unread(graph, lowered, sizes.decided_by)
     return lowered
+
+
+def _add_aicpu(lowered: Lowered, sizes: DataDependentSizes, graph: Graph, node: Node, reason: str) -> None:
+    inside = Rewriter(graph).inline(node) if node.op == "Fused" else [node]
+    if len(inside) != 1:
+        raise ValueError(f"{node} was not fused for this target: {reason}")
+    add_aicpu_task(lowered, inside[0], reason)
+    sizes.decide(inside[0])
 
 
 def _surface_constants(graph: Graph, node: Node, record: Record) -> None:

@@ -24,13 +24,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graph_opt.fusion.attention_masks import complete_mask
-from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.fusion.families import Kernels
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.core import AttrValue
+from graph_opt.ir.outline import outline
 from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
 
 _SPLIT_HEADS = [0, 2, 1, 3]
+_NOTHING_IS_NAN: dict[str, AttrValue] = {"softmax_of_nothing": "nan"}
 _ABSORBING = -1e9
 """From here on the spacing of f32 is 64: a sum with a score is this number again."""
 
@@ -39,7 +41,7 @@ _ABSORBING = -1e9
 class FuseAttention:
     """See the module. Declined candidates and reasons are collected in `declined`."""
 
-    traits: tuple[FamilyTraits, ...]
+    kernels: Kernels
     name: str = "fuse-attention"
     declined: dict[str, str] = field(default_factory=dict, compare=False)
 
@@ -50,31 +52,27 @@ class FuseAttention:
 
     def apply(self, graph: Graph) -> bool:
         changed = False
-        family = next((t for t in self.traits if t.name == "attention"), None)
-        if family is None:
+        if self.kernels.family("attention") is None:
             return False
-        for node in _of_family(graph, family):
+        for node in [n for n in graph.nodes if n.op == "Attention"]:
             reason = _why_not_native(graph, node)
-            if reason:
-                self.declined[node.name] = reason
-            else:
+            if reason is None:
                 complete_mask(graph, node)
-                _outline(graph, node)
-                changed = True
+                reason = _fuse(graph, node, self.kernels)
+            if reason is not None:
+                self.declined[node.name] = reason
+            changed |= reason is None
         for node in list(graph.nodes):
             if node.op == "Softmax":
-                changed |= self._match(graph, node, family)
+                changed |= self._match(graph, node)
         return changed
 
-    def _match(self, graph: Graph, softmax: Node, family: FamilyTraits) -> bool:
-        found = _SdpaMatch(graph, softmax, family)
-        reason = found.find()
-        if reason:
-            if reason != "no product on both sides":
-                self.declined[softmax.name] = reason
-            return False
-        _outline(graph, found.rewrite(), {"softmax_of_nothing": "nan"})
-        return True
+    def _match(self, graph: Graph, softmax: Node) -> bool:
+        found = _SdpaMatch(graph, softmax)
+        reason = found.find() or found.rewrite(self.kernels)
+        if reason is not None and reason != "no product on both sides":
+            self.declined[softmax.name] = reason
+        return reason is None
 
 
 def _single_user(graph: Graph, value: Value) -> Node | None:
@@ -90,9 +88,8 @@ def _scalar(value: Value | None) -> float | None:
 class _SdpaMatch:
     """One candidate around a Softmax: `find` gives the reason against it, or None after setting the parts."""
 
-    def __init__(self, graph: Graph, softmax: Node, family: FamilyTraits) -> None:
+    def __init__(self, graph: Graph, softmax: Node) -> None:
         self.graph = graph
-        self.family = family
         self.softmax = softmax
         self.scale = 1.0
         self.mask: Value | None = None
@@ -192,9 +189,6 @@ class _SdpaMatch:
         widened = scores[:3] != q[:3] or (scores[3] != k[3] and k[3] != v[2])
         if widened or k[:2] != v[:2] or k[0] != q[0] or k[1] not in (1, q[1]):
             return "an operand or the scores are broadcast"
-        # The AI CPU's Attention takes a mask and a row that sees nothing otherwise: there has to be a kernel.
-        if self.softmax.output.dtype.name not in self.family.dtypes:
-            return f"no kernel for {self.softmax.output.dtype}"
         if not all(isinstance(d, int) for d in (q[1], q[3], k[1], v[3])):
             return "the head size or number of heads is not static"
         transpose = key.producer
@@ -217,8 +211,11 @@ class _SdpaMatch:
         self.interior.append(value)
         return kept
 
-    def rewrite(self) -> Node:
-        """Puts an Attention node in the place of the candidate."""
+    def rewrite(self, kernels: Kernels) -> str | None:
+        """Puts an Attention kernel in the place of the candidate; why not, if there is none and all is as it was.
+
+        The AI CPU's Attention takes a mask and a row that sees nothing otherwise: there has to be a kernel.
+        """
         rewriter, at = Rewriter(self.graph), self.product
         source = self.key_transpose.inputs[0]
         assert source is not None
@@ -240,16 +237,15 @@ class _SdpaMatch:
         node = rewriter.insert(
             "Attention", inputs, attrs, before=at, outputs=[f"{at.output.name}/attention"], name=at.name
         )
+        attention = outline(self.graph, [node], "attention", _NOTHING_IS_NAN, public=[node.output]).node
+        reason = kernels.why_not(attention)
+        if reason is not None:
+            rewriter.erase_dead([node])
+            return reason
         rewriter.absorb([*self.interior, self.key_transpose.output], node.output)
         rewriter.replace(at.output, node.output)
         rewriter.erase_dead([at])
-        return node
-
-
-def _of_family(graph: Graph, family: FamilyTraits) -> list[Node]:
-    """The Attention nodes whose dtype the kernel takes."""
-    nodes = [n for n in graph.nodes if n.op == "Attention"]
-    return [n for n in nodes if (first := n.input(0)) is not None and first.dtype.name in family.dtypes]
+        return _fuse(self.graph, node, kernels, _NOTHING_IS_NAN)
 
 
 def _why_not_native(graph: Graph, node: Node) -> str | None:
@@ -271,18 +267,25 @@ def _is_used(graph: Graph, value: Value | None) -> bool:
     return value is not None and (bool(value.uses) or graph.is_output(value))
 
 
-def _outline(graph: Graph, node: Node, attrs: Mapping[str, AttrValue] | None = None) -> None:
-    """Fuses an Attention node with the head transposes around it."""
-    members = [node]
+def _fuse(
+    graph: Graph, node: Node, kernels: Kernels, attrs: Mapping[str, AttrValue] | None = None
+) -> str | None:  # fmt: skip
+    """Fuses an Attention node with as many of the head transposes around it as its kernel takes; why not by itself."""
+    operands: list[Node] = []
     for value in node.inputs[:3]:
         producer = value.producer if value is not None else None
         if value is not None and producer is not None and _is_head_transpose(producer) and len(value.uses) == 1:
             if not graph.is_output(value):
-                members.append(producer)
+                operands.append(producer)
     user = _single_user(graph, node.output)
-    if user is not None and _is_head_transpose(user):
-        members.append(user)
-    Rewriter(graph).fuse(members, "attention", attrs, name=node.name)
+    behind = [user] if user is not None and _is_head_transpose(user) else []
+    reason: str | None = None
+    for members in ([*operands, node, *behind], [*operands, node], [node]):
+        reason = kernels.why_not(outline(graph, members, "attention", attrs).node)
+        if reason is None:
+            Rewriter(graph).fuse(members, "attention", attrs, name=node.name)
+            return None
+    return reason
 
 
 def _is_head_transpose(node: Node) -> bool:

@@ -37,7 +37,8 @@ from graph_opt.fusion.expert_choice import Choice, distinct_range, is_zeros, tok
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.passes import Note
-from graph_opt.ir.rewriter import Rewriter, nested_graphs
+from graph_opt.ir.reads import nested_graphs
+from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dtypes import I64
 
 _SUMS = ("Add", "Sum")

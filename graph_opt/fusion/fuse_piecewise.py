@@ -11,15 +11,17 @@ Rules
 2. Positions and extents along axes that are cut or joined are static.
 3. An element-wise node that an anchor's kernel would take as its epilogue stays with the anchor.
 4. There is a cut, a join and arithmetic in the group, else the movement kernels do as well. Pieces and nodes are few:
-   the code is written once per piece.
+   the code is written once per piece. The family is asked for all of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.fusion.families import Family, Kernels
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.outline import outline
+from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
 
 _CUTS = ("Slice", "Split")
@@ -29,33 +31,41 @@ _MOST_PIECES, _MOST_NODES = 8, 64
 
 @dataclass(frozen=True)
 class FusePiecewise:
-    """See the module. `traits` are the families' declarations; without the family `piecewise` nothing happens."""
+    """See the module. Without the family `piecewise` nothing happens."""
 
-    traits: tuple[FamilyTraits, ...]
+    kernels: Kernels
     name: str = "fuse-piecewise"
+    notes: list[Note] = field(default_factory=list, compare=False)
 
     def apply(self, graph: Graph) -> bool:
-        family = next((t for t in self.traits if t.name == "piecewise"), None)
+        family = self.kernels.family("piecewise")
         if family is None:
             return False
-        keeping = frozenset(a for t in self.traits if t.epilogue for a in t.anchors)
+        place = {n: i for i, n in enumerate(graph.nodes)}
+        growth = _Growth(graph, family, self.kernels)
         changed = False
         # From the end, so that a Concat inside the group of another is found there.
         for node in reversed(list(graph.nodes)):
             if node.op != "Concat" or graph.values.get(node.output.name) is not node.output:
                 continue
-            members = _Growth(graph, family, keeping).group(node)
-            if members is not None:
-                Rewriter(graph).fuse(members, "piecewise")
+            members = growth.group(node)
+            if members is None:
+                continue
+            members.sort(key=place.__getitem__)
+            reason = self.kernels.why_not(outline(graph, members, family.name).node)
+            if reason is None:
+                Rewriter(graph).fuse(members, family.name)
                 changed = True
+            else:
+                self.notes.append(Note(node.name, self.name, reason))
         return changed
 
 
 class _Growth:
     """Finds the group of a Concat."""
 
-    def __init__(self, graph: Graph, family: FamilyTraits, keeping: frozenset[str]) -> None:
-        self.graph, self.family, self.keeping = graph, family, keeping
+    def __init__(self, graph: Graph, family: Family, kernels: Kernels) -> None:
+        self.graph, self.family, self.kernels = graph, family, kernels
 
     def group(self, concat: Node) -> list[Node] | None:
         """Its members in no order; None if the rules are against it."""
@@ -105,22 +115,23 @@ class _Growth:
             producer = value.producer if value is not None else None
             if value is None or producer is None or len(value.uses) != 1 or value.shape != node.output.shape:
                 continue
-            if producer.op in self.keeping or (self._is_pointwise(producer) and self._kept(producer)):
+            if self._takes_more(producer) or (self._is_pointwise(producer) and self._kept(producer)):
                 return True
         return False
 
     def _fits(self, node: Node) -> bool:
         data = node.inputs if self._is_pointwise(node) or node.op == "Concat" else node.inputs[:1]
         for value in (*data, *node.outputs):
-            if value is not None and not (value.shape is not None and value.format.is_plain and self._has_dtype(value)):
+            if value is not None and not (value.shape is not None and value.format.is_plain and value.dtype.is_float):
                 return False
         if self._is_pointwise(node):
             return all(v is None or _broadcasts(v, node.output) for v in node.inputs)
         rule = _STATIC.get(node.op)
         return rule is not None and rule(node)
 
-    def _has_dtype(self, value: Value) -> bool:
-        return value.dtype.name in self.family.dtypes
+    def _takes_more(self, anchor: Node) -> bool:
+        family = self.kernels.of_anchor(anchor.op)
+        return family is not None and bool(family.epilogue)
 
 
 def _pieces(node: Node) -> int:

@@ -1,274 +1,258 @@
-"""Loop fusion: every node that can run natively becomes part of one `Fused` node.
+"""Loop fusion: every node that can run natively becomes part of one `Fused` node, and only those do.
 
-1. An anchor (an operator of a family) opens a group. It takes in element-wise consumers that its family absorbs
-   (`epilogue`), as long as they keep the shape of the anchor's result and the group ends with one result.
-2. Element-wise nodes that are left form regions: a node joins the region of a producer of the same shape.
+1. An anchor (an operator of a family) opens a group. It takes in element-wise consumers (`Family.epilogue`), as long as
+   they keep the shape and format of the anchor's result and the group ends with one result.
+2. Element-wise nodes that are left form regions: a node joins the region of a producer of the same shape and format.
 3. A region whose results only one anchor of a reading family uses, at the shape of the anchor's input, joins it
-   (`prologue`).
-No join may close a cycle among groups. Nodes under different guards stay apart. `FuseRegions.notes` says of every
-boundary between two kernels why it stands.
+   (`Family.prologue`).
+4. No join may close a circle among groups. Nodes under different guards stay apart.
+5. A group has at most `most_nodes` nodes: code of unlimited length takes unlimited time to compile. A region ends where
+   the fewest results cross.
+6. Families are asked for every group (`Kernels.why_not`). An epilogue ends before what its anchor's kernel does not
+   take; an anchor that has no kernel by itself, like every node alone, goes to the AI CPU by itself. In a region the
+   operators without a kernel stand alone, and the rest is formed anew; if only all of it together is too much, it is
+   cut where the most is taken. A prologue that is not taken stays a region.
+7. A `Fused` node of an earlier pass for which the answer has changed falls apart, and its operators are fused as above.
+8. Nodes with a size that only the run decides, and that nothing before them tells, stay alone.
+
+`FuseRegions.notes` says of every boundary between two kernels why it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from graph_opt.fusion.traits import FamilyTraits
-from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.fusion.boundaries import boundaries
+from graph_opt.fusion.families import Family, Kernels
+from graph_opt.fusion.group_order import Group, GroupOrder
+from graph_opt.fusion.joining import Joining
+from graph_opt.ir import Graph, Node
+from graph_opt.ir.data_dependent_sizes import LATE_SIZE, DataDependentSizes
 from graph_opt.ir.passes import Note
-from graph_opt.ir.rewriter import Rewriter, read_values
+from graph_opt.ir.rewriter import Rewriter
 
-_ALIASES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
-
-
-@dataclass(eq=False)
-class _Group:
-    family: str
-    nodes: list[Node]
-    anchor: Node | None = None
-
-    def outside_values(self, graph: Graph) -> list[Value]:
-        """Results that something outside the group uses."""
-        inside = set(map(id, self.nodes))
-        return [
-            v
-            for n in self.nodes
-            for v in n.outputs
-            if graph.is_output(v) or any(id(user) not in inside for user, _ in v.uses)
-        ]
+MOST_NODES = 128
 
 
 @dataclass(frozen=True)
 class FuseRegions:
-    """See the module. `traits` are the families' declarations."""
+    """See the module."""
 
-    traits: tuple[FamilyTraits, ...]
+    kernels: Kernels
+    most_nodes: int = MOST_NODES
     name: str = "fuse-regions"
     notes: list[Note] = field(default_factory=list, compare=False)
 
     def apply(self, graph: Graph) -> bool:
-        state = _Fusion(graph, self.traits)
+        alone = self._checked(graph)
+        state = _Fusion(graph, self.kernels, self.most_nodes, alone)
         state.open_anchors()
         state.form_regions()
         state.absorb_prologues()
-        groups = state.groups()
-        self.notes.extend(Note(node, self.name, reason) for node, reason in state.boundaries())
-        rewriter = Rewriter(graph)
-        for group in groups:
-            rewriter.fuse(group.nodes, group.family)
+        groups = [g for g in state.order if g.family]
+        self.notes.extend(Note(node, self.name, reason) for node, reason in boundaries(state.joining, state.seams))
+        Rewriter(graph).fuse_all([(g.nodes, g.family) for g in groups])
         return bool(groups)
+
+    def _checked(self, graph: Graph) -> set[Node]:
+        """Takes Fused nodes without a kernel apart; the nodes with a size that nothing before them tells."""
+        sizes = DataDependentSizes(graph)
+        alone = set()
+        for node in list(graph.nodes):
+            parts = [node]
+            if node.op == "Fused":
+                reason = LATE_SIZE if sizes.are_late(node) else self.kernels.why_not(node)
+                if reason is not None:
+                    self.notes.append(Note(node.name, self.name, f"no {node.attrs['family']} kernel: {reason}"))
+                    parts = Rewriter(graph).inline(node)
+            for part in parts:
+                if sizes.are_late(part):
+                    alone.add(part)
+                    sizes.decide(part)
+        return alone
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, traits: Sequence[FamilyTraits]) -> None:
-        self.graph = graph
-        self.by_anchor: Mapping[str, FamilyTraits] = {a: t for t in traits for a in t.anchors}
-        self.by_name = {t.name: t for t in traits}
-        self.group_of: dict[int, _Group] = {}
-        self.spans: dict[_Group, tuple[int, int]] = {}
-        """First and last place in the graph of what joined a group, whether it stayed or not."""
-        self.order = {id(n): i for i, n in enumerate(graph.nodes)}
+    def __init__(self, graph: Graph, kernels: Kernels, most_nodes: int, alone: set[Node]) -> None:
+        self.graph, self.kernels, self.most_nodes = graph, kernels, most_nodes
+        self.order = GroupOrder(graph)
+        self.joining = Joining(graph, kernels, self.order)
+        self.alone = alone
+        """Nodes without a kernel: they take no part."""
+        self.seams: dict[Node, str] = {}
+        """Why a node is not in the kernel of its producer, where a family has been asked."""
 
-    def groups(self) -> list[_Group]:
-        seen: dict[int, _Group] = {}
-        for node in self.graph.nodes:
-            group = self.group_of.get(id(node))
-            if group is not None:
-                seen[id(group)] = group
-        for group in seen.values():
-            group.nodes.sort(key=lambda n: self.order[id(n)])
-        return list(seen.values())
+    def _why_not(self, nodes: Iterable[Node], family: str) -> str | None:
+        return self.kernels.why_not(self.joining.outline(nodes, family).node)
+
+    # Anchors and what follows them
 
     def open_anchors(self) -> None:
-        for node in self.graph.nodes:
-            family = self.by_anchor.get(node.op)
-            if family is not None and id(node) not in self.group_of and _dtype_of(node) in family.dtypes:
-                self._grow_epilogue(_Group(family.name, [], node), node, family)
+        for node in list(self.graph.nodes):
+            family = self.kernels.of_anchor(node.op)
+            group = self.order.group_of[node]
+            if family is not None and not group.family and node not in self.alone:
+                self._open(group, node, family)
 
-    def _join(self, group: _Group, node: Node) -> None:
-        group.nodes.append(node)
-        self.group_of[id(node)] = group
-        at = self.order[id(node)]
-        first, last = self.spans.get(group, (at, at))
-        self.spans[group] = min(first, at), max(last, at)
+    def _open(self, group: Group, anchor: Node, family: Family) -> None:
+        """Lets the anchor take the longest epilogue that its kernel takes."""
+        group.family, group.anchor = family.name, anchor
+        ends = self._grow_epilogue(group, anchor, family)
+        taken, refused, reason = 0, len(ends), ""
+        ask = len(ends) - 1  # all of it, as a rule
+        while taken < refused:
+            why = self._why_not(group.nodes[: ends[ask]], family.name)
+            if why is None:
+                taken = ask + 1
+            else:
+                refused, reason = ask, why
+            ask = (taken + refused) // 2
+        left = group.nodes[ends[taken - 1] if taken else 0 :]
+        if taken < len(ends):
+            self.seams[group.nodes[ends[taken - 1] if taken else 0]] = reason
+        if not taken:
+            self.alone.add(anchor)
+            group.family, group.anchor = "", None
+        self.order.leave(group, left)
 
-    def _grow_epilogue(self, group: _Group, anchor: Node, family: FamilyTraits) -> None:
-        """Takes consumers in order and keeps the longest prefix that leaves one result."""
-        self._join(group, anchor)
+    def _grow_epilogue(self, group: Group, anchor: Node, family: Family) -> list[int]:
+        """Takes consumers in, in order; after how many nodes the group has one result."""
+        ends = [1]
         if len(anchor.outputs) != 1 or not family.epilogue:
-            return
-        shape, kept = anchor.output.shape, 1
-        while True:
-            candidate = self._next_consumer(group, family, shape)
-            if candidate is None:
-                break
-            self._join(group, candidate)
-            if len(group.outside_values(self.graph)) == 1:
-                kept = len(group.nodes)
-        for node in group.nodes[kept:]:
-            del self.group_of[id(node)]
-        del group.nodes[kept:]
-
-    def _next_consumer(self, group: _Group, family: FamilyTraits, shape: object) -> Node | None:
-        users = {id(u): u for n in group.nodes for v in n.outputs for u, _ in v.uses}
-        for user in sorted(users.values(), key=lambda n: self.order.get(id(n), -1)):
-            if id(user) in self.group_of or id(user) not in self.order:
+            return ends
+        members = {anchor}
+        open_uses = {anchor.output: self._uses(anchor)}
+        pending: list[tuple[int, Node]] = []
+        self._push_users(pending, anchor)
+        while pending and len(members) < self.most_nodes:
+            _, user = heapq.heappop(pending)
+            if user in members or user in self.alone or self.order.group_of[user].family:
                 continue
-            if self._why_not_epilogue(group, user, family, shape) is None:
-                return user
-        return None
-
-    def _why_not_epilogue(self, group: _Group, user: Node, family: FamilyTraits, shape: object) -> str | None:
-        if user.op not in family.epilogue:
-            return f"not an epilogue of {family.name}"
-        if len(user.outputs) != 1:
-            return "it has several results"
-        return self._why_apart(group, group.nodes[0], user, shape)
-
-    def _why_apart(self, group: _Group, member: Node, user: Node, shape: object) -> str | None:
-        """What keeps an element-wise node out of a group whose results have this shape; `member` is of the group."""
-        if user.output.shape != shape:
-            return "its result has another shape"
-        if user.output.format != member.output.format:
-            return "its result has another format"
-        if user.guards != member.guards:
-            return "it runs under another condition"
-        if self._closes_cycle(group, user):
-            return "another operand depends on this kernel"
-        return None
-
-    def _closes_cycle(self, group: _Group, user: Node) -> bool:
-        """True if an operand of `user` from outside depends on the group (over contracted groups)."""
-        floor = self._floor(group)
-        start = [
-            v.producer for v in read_values(user)
-            if v.producer is not None and self.group_of.get(id(v.producer)) is not group
-        ]  # fmt: skip
-        seen: set[int] = set()
-        stack: list[Node] = list(start)
-        while stack:
-            node = stack.pop()
-            if id(node) in seen or self.order.get(id(node), -1) < floor:
+            if self.joining.why_not_epilogue(group, user, family) is not None:
                 continue
-            seen.add(id(node))
-            other = self.group_of.get(id(node))
-            if other is group:
-                return True
-            members = other.nodes if other is not None else [node]
-            for member in members:
-                seen.add(id(member))
-                stack.extend(v.producer for v in read_values(member) if v.producer is not None)
-        return False
+            between = self.order.between(group, user)
+            if between is None:
+                continue
+            self.order.join(group, user, between)
+            members.add(user)
+            for value in {v for v in user.inputs if v is not None and v in open_uses}:
+                open_uses[value] -= sum(v is value for v in user.inputs)
+                if not open_uses[value]:
+                    del open_uses[value]
+            open_uses[user.output] = self._uses(user)
+            if len(open_uses) == 1:
+                ends.append(len(group.nodes))
+            self._push_users(pending, user)
+        return ends
 
-    def _floor(self, group: _Group) -> int:
-        """A place in the graph before which nothing depends on the group: no other group reaches across it."""
-        floor, _ = self.spans[group]
-        while True:
-            lower = min((a for g, (a, b) in self.spans.items() if a < floor <= b and g is not group), default=floor)
-            if lower == floor:
-                return floor
-            floor = lower
+    def _uses(self, node: Node) -> int:
+        """Readers of a node's result, one more if it is needed after all of them."""
+        return len(node.output.uses) + (node.output in self.joining.public)
+
+    def _push_users(self, pending: list[tuple[int, Node]], node: Node) -> None:
+        for user in {u for u, _ in node.output.uses if u in self.order.place}:
+            heapq.heappush(pending, (self.order.place[user], user))
+
+    # Regions
 
     def form_regions(self) -> None:
-        region = self.by_name.get("region")
-        if region is None:
+        if self.kernels.family("region") is None:
             return
-        for node in self.graph.nodes:
-            if id(node) in self.group_of or not self._is_region_op(node, region):
-                continue
-            home = self._region_of_producer(node)
-            if home is None:
-                home = _Group("region", [])
-            self._join(home, node)
+        pending = [n for n in self.graph.nodes if not self.order.group_of[n].family]
+        while pending:
+            formed = self._form(n for n in pending if n not in self.alone and self.joining.is_region_operator(n))
+            pending = [n for group in formed for n in self._settled(group)]
+            pending.sort(key=self.order.place.__getitem__)
 
-    def _is_region_op(self, node: Node, region: FamilyTraits) -> bool:
-        declared = ops.get(node.op)
-        return (
-            declared is not None
-            and node.op in region.epilogue
-            and node.op not in _ALIASES
-            and len(node.outputs) == 1
-            and node.output.shape is not None
-            and all(v is None or (v.shape is not None and v.dtype.name in region.dtypes) for v in node.inputs)
-            and node.output.dtype.name in region.dtypes
-        )
+    def _form(self, nodes: Iterable[Node]) -> list[Group]:
+        """Regions of these nodes, which stand alone and come in graph order."""
+        formed: dict[Group, None] = {}
+        for node in nodes:
+            if not any(self._joined(group, node) for group in self._regions_before(node, formed)):
+                group = self.order.group_of[node]
+                group.family = "region"
+                formed[group] = None
+            group = self.order.group_of[node]
+            if len(group.nodes) > self.most_nodes:
+                rest = self.order.split(group, _cheapest_cut(group.nodes, self.most_nodes))
+                formed[rest] = None
+        return list(formed)
 
-    def _region_of_producer(self, node: Node) -> _Group | None:
-        for value in node.inputs:
-            producer = value.producer if value is not None else None
-            group = self.group_of.get(id(producer)) if producer is not None else None
-            if producer is None or group is None or group.family != "region" or group.anchor is not None:
-                continue
-            if self._why_apart(group, producer, node, group.nodes[-1].output.shape) is None:
-                return group
-        return None
+    def _regions_before(self, node: Node, formed: dict[Group, None]) -> list[Group]:
+        producers = [v.producer for v in node.inputs if v is not None and v.producer in self.order.group_of]
+        groups = [self.order.group_of[p] for p in producers if p is not None]
+        return [g for g in dict.fromkeys(groups) if g in formed]
+
+    def _joined(self, group: Group, node: Node) -> bool:
+        if self.joining.why_apart(group, node) is not None:
+            return False
+        between = self.order.between(group, node)
+        if between is None:
+            return False
+        self.order.join(group, node, between)
+        return True
+
+    def _settled(self, group: Group) -> list[Node]:
+        """Leaves of a region what its kernel takes; what has to be formed anew."""
+        reason = self._why_not(group.nodes, "region")
+        if reason is None:
+            return []
+        refused = {n: why for n in group.nodes if (why := self._why_not([n], "region")) is not None}
+        if refused:
+            self.alone.update(refused)
+            self.seams.update(refused)
+            count = 0
+        else:
+            count = self._most_taken(group.nodes)
+            self.seams[group.nodes[count]] = reason
+        rest = group.nodes[count:]
+        if not count:
+            group.family = ""
+        self.order.leave(group, rest)
+        return [n for n in rest if n not in self.alone]
+
+    def _most_taken(self, nodes: Sequence[Node]) -> int:
+        """How many of the first nodes are a kernel; each of them by itself is one, all of them are none."""
+        taken, refused = 1, len(nodes)
+        while refused - taken > 1:
+            ask = (taken + refused) // 2
+            if self._why_not(nodes[:ask], "region") is None:
+                taken = ask
+            else:
+                refused = ask
+        return taken
+
+    # Prologues
 
     def absorb_prologues(self) -> None:
-        for group in self.groups():
-            family = self.by_name[group.family]
-            if group.anchor is None or not family.prologue:
+        for group in [g for g in self.order if g.anchor is not None]:
+            family = self.kernels.family(group.family)
+            region = self.joining.region_before(group)
+            if family is None or region is None or len(region.nodes) + len(group.nodes) > self.most_nodes:
                 continue
-            source = group.anchor.input(0)
-            producer = source.producer if source is not None else None
-            region = self.group_of.get(id(producer)) if producer is not None else None
-            if region is None or region is group or region.family != "region":
+            if self.joining.why_not_prologue(group, region, family) is not None:
                 continue
-            if self._why_not_prologue(group, region, family) is None:
-                for node in region.nodes:
-                    self.group_of[id(node)] = group
-                group.nodes[:0] = region.nodes
-
-    def _why_not_prologue(self, group: _Group, region: _Group, family: FamilyTraits) -> str | None:
-        anchor = group.anchor
-        source = anchor.input(0) if anchor is not None else None
-        if anchor is None or source is None or not any(v is source for n in region.nodes for v in n.outputs):
-            return "it is not the first operand"
-        if any(n.op not in family.prologue for n in region.nodes):
-            return f"{family.name} takes no such prologue"
-        if any(n.output.shape != source.shape for n in region.nodes):
-            return "a result before it has another shape"
-        inside = {id(n) for n in (*group.nodes, *region.nodes)}
-        for value in region.outside_values(self.graph):
-            if self.graph.is_output(value) or any(id(user) not in inside for user, _ in value.uses):
-                return "what comes before it has other uses"
-        if region.nodes[0].guards != anchor.guards:
-            return "it runs under another condition"
-        if self._region_enters_epilogue(group, region):
-            return "an operand of its epilogue comes from there too"
-        return None
-
-    def _region_enters_epilogue(self, group: _Group, region: _Group) -> bool:
-        """An epilogue operand made by the region would need the region twice."""
-        made = {id(v) for n in region.nodes for v in n.outputs}
-        return any(id(v) in made for n in group.nodes if n is not group.anchor for v in n.inputs if v is not None)
-
-    def boundaries(self) -> list[tuple[str, str]]:
-        """(node that ends a kernel, why the kernel that reads it is another one), one row per pair of kernels."""
-        rows: dict[tuple[int, int], tuple[str, str]] = {}
-        for group in self.groups():
-            for value in group.outside_values(self.graph):
-                for user, _ in value.uses:
-                    other = self.group_of.get(id(user))
-                    if other is not None and other is not group and (id(group), id(other)) not in rows:
-                        reason = self._why_boundary(group, user, other)
-                        rows[id(group), id(other)] = (group.nodes[-1].name, f"before {user.op}: {reason}")
-        return list(rows.values())
-
-    def _why_boundary(self, group: _Group, user: Node, other: _Group) -> str:
-        if other.anchor is not None:
-            if group.anchor is not None:
-                return "a kernel has one anchor"
-            if user is not other.anchor:
-                return f"it follows the {other.anchor.op} in its kernel"
-            return self._why_not_prologue(other, group, self.by_name[other.family]) or "it opens a kernel"
-        if group.anchor is None:
-            reason = self._why_apart(group, group.nodes[-1], user, group.nodes[-1].output.shape)
-            return reason or "it joined the kernel of another operand"
-        reason = self._why_not_epilogue(group, user, self.by_name[group.family], group.anchor.output.shape)
-        return reason or "this kernel would have two results"
+            reason = self._why_not([*region.nodes, *group.nodes], family.name)
+            if reason is None:
+                self.order.absorb(group, region)
+            elif group.anchor is not None:
+                self.seams[group.anchor] = reason
 
 
-def _dtype_of(node: Node) -> str:
-    first = node.input(0)
-    return first.dtype.name if first is not None else node.output.dtype.name
+def _cheapest_cut(nodes: Sequence[Node], most: int) -> int:
+    """How many of the first nodes to keep together: at most `most`, at least half of that, with few results behind."""
+    place = {n: i for i, n in enumerate(nodes)}
+    ends = [0] * (len(nodes) + 1)
+    for node in nodes:
+        readers = (place.get(user, len(nodes)) for user, _ in node.output.uses)  # others may yet follow
+        ends[max(readers, default=place[node])] += 1
+    crossing = 0
+    best: tuple[int, int] | None = None
+    for count in range(1, most + 1):
+        crossing += 1 - ends[count - 1]
+        if count >= most // 2 and count < len(nodes) and (best is None or crossing <= best[0]):
+            best = crossing, count
+    assert best is not None
+    return best[1]

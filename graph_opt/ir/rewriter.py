@@ -11,14 +11,17 @@ Use lists, the names of graph outputs and `graph.origins` stay right. Order of n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from graph_opt.ir.core import RELATIONS, AttrValue, Graph, Guards, Node, Origin, Value
 from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.ir.order import Outputs
+from graph_opt.ir.order import Order, Outputs
+from graph_opt.ir.outline import Outline, outline
+from graph_opt.ir.reads import captured_values, nested_bodies, public_values, read_values
 from tensor_types.dims import names
 from tensor_types.dtypes import DType, from_numpy
 from tensor_types.recipes import Recipe
@@ -27,33 +30,6 @@ from tensor_types.recipes import Recipe
 def combine(first: str, second: str) -> str:
     """The relation of a source tensor to c, given its relation to b and that of b to c: the weaker of the two."""
     return max(first, second, key=RELATIONS.index)
-
-
-def nested_graphs(graph: Graph) -> Iterator[Graph]:
-    """Every subgraph below `graph`, outer ones first."""
-    for node in graph.nodes:
-        yield from _bodies(node)
-
-
-def _bodies(node: Node) -> Iterator[Graph]:
-    for body in node.subgraphs.values():
-        yield body
-        yield from nested_graphs(body)
-
-
-def captured_values(node: Node) -> list[Value]:
-    """Values of outer graphs that the subgraphs of `node` use, in order of first use."""
-    found: dict[Value, None] = {}
-    for body in node.subgraphs.values():
-        own = set(body.values.values())
-        used = [v for inner in body.nodes for v in read_values(inner)]
-        found.update(dict.fromkeys(v for v in (*used, *body.outputs) if v not in own))
-    return list(found)
-
-
-def read_values(node: Node) -> list[Value]:
-    """All values that must be made before the node runs: inputs, guards, and what its subgraphs capture."""
-    return [*(v for _, v in node.operands()), *captured_values(node)]
 
 
 class Rewriter:
@@ -66,7 +42,7 @@ class Rewriter:
             if origin.value is not None:
                 self._holders.setdefault(origin.value, set()).add(source)
         self._control = [n for n in graph.nodes if n.subgraphs and n.op != "Fused"]
-        self._nested = [b for n in self._control for b in _bodies(n)]
+        self._nested = [b for n in self._control for b in nested_bodies(n)]
 
     # --- making values and nodes
 
@@ -106,7 +82,7 @@ class Rewriter:
         )
         if node.subgraphs and op != "Fused":
             self._control.append(node)
-            self._nested.extend(_bodies(node))
+            self._nested.extend(nested_bodies(node))
         infer_node(self.graph, node)
         return node
 
@@ -246,78 +222,63 @@ class Rewriter:
         """Outlines nodes into one `Fused` node, whose body holds them in graph order; nested `Fused` nodes dissolve.
 
         The set must be convex: no path may leave it and come back; and all must have the same guards, which become
-        those of the fused node (ValueError). Inputs are the outer values in order
-        of first use, without constants of one element, which live in the body; outputs are the values that something
-        outside reads. Outputs keep their identity and name; source tensors inside become 'interior' to the first
-        output. `body.origins` keeps their exact state, so that `inline` undoes this.
+        those of the fused node (ValueError). `outline` tells its inputs and outputs. Outputs keep their identity and
+        name; source tensors inside become 'interior' to the first output. `body.origins` keeps their exact state, so
+        that `inline` undoes this.
         """
         members = dict.fromkeys(nodes)
-
-        def seen_outside() -> list[Value]:
-            made = [v for n in ordered for v in n.outputs]
-            return [v for v in made if self.graph.is_output(v) or any(u not in members for u, _ in v.uses)]
-
-        ordered, followers = self._around(members)
-        guards = ordered[0].guards if ordered else ()
-        if any(n.guards != guards for n in ordered):
-            raise ValueError("the nodes run under different guards")
-        if not seen_outside():
-            raise ValueError("nothing outside the set uses its values")
         if any(n.op == "Fused" for n in members):
             flat = [[n] if n.op != "Fused" else self.inline(n) for n in members]
             members = dict.fromkeys(n for part in flat for n in part)
-            ordered, followers = self._around(members)
-        outputs = seen_outside()
-        made = dict.fromkeys(v for n in ordered for v in n.outputs)
-        body = Graph(family, dims=self.graph.dims)
-        inner: dict[Value, Value] = {}
-        inputs: list[Value] = []
-        scalars: list[Value] = []
-        for value in dict.fromkeys(v for n in ordered for v in (*n.inputs, *captured_values(n)) if v is not None):
-            if value in made:
-                continue
-            copy = inner[value] = _clone(value, body)
-            if value.recipe is not None and value.recipe.size == 1:
-                scalars.append(value)
-            else:
-                inputs.append(value)
-                body.inputs.append(copy)
-        for node in ordered:
-            operands = list(node.inputs)
-            release_operands(node)
-            inner.update((v, _clone(v, body)) for v in node.outputs)
-            moved = [None if v is None else inner[v] for v in operands]
-            rewire(node, inner)
-            copies = [inner[v] for v in node.outputs]
-            body.add_node(node.op, moved, copies, node.attrs, name=node.name, subgraphs=node.subgraphs)
-        body.outputs = Outputs(inner[v] for v in outputs)
-        inside = [v for v in made if v not in outputs]
-        held = {s: self.graph.origins[s] for v in (*made, *scalars) for s in sorted(self._holders.get(v.name, ()))}
-        body.origins = held
-        self.absorb(inside, outputs[0])
-        for value in inside:
-            del self.graph.values[value.name]
-        fused_attrs = {"family": family, **(attrs or {})}
-        label, order = name or ordered[-1].name, self.graph.nodes
-        fused = self.graph.add_node(
-            "Fused",
-            inputs,
-            outputs,
-            fused_attrs,
-            name=label,
-            before=ordered[-1],
-            subgraphs={"body": body},
-            guards=guards,
-        )
+        ordered, followers = self._around(members)
+        fused, order = self._outlined(outline(self.graph, ordered, family, attrs, name=name)), self.graph.nodes
+        order.insert_before(ordered[-1], fused)
         for node in ordered:
             order.remove(node)
         for node in reversed(followers):
             order.remove(node)
             order.insert_after(fused, node)
-        for value in scalars:
+        return fused
+
+    def fuse_all(self, groups: Iterable[tuple[Sequence[Node], str]]) -> None:
+        """Outlines disjoint groups of nodes, each for a family, none of them Fused, in time linear in the graph.
+
+        No circle may be among groups and other nodes (ValueError). A kernel comes as early as the last of its members
+        and what it reads allow.
+        """
+        place = {n: i for i, n in enumerate(self.graph.nodes)}
+        ordered = [(sorted(nodes, key=place.__getitem__), family) for nodes, family in groups]
+        rank = {n: place[nodes[-1]] for nodes, _ in ordered for n in nodes}
+        order = _in_order(self.graph.nodes, rank)
+        public = public_values(self.graph)
+        fused = {n[-1]: self._outlined(outline(self.graph, n, family, public=public)) for n, family in ordered}
+        self.graph.nodes = Order(fused.get(n, n) for n in order)
+
+    def _outlined(self, found: Outline) -> Node:
+        """Puts the node of an outline in the place of its members, in everything but the list of nodes."""
+        fused, body = found.node, found.node.subgraphs["body"]
+        if not fused.outputs:
+            raise ValueError("nothing outside the set uses its values")
+        if any(n.guards != fused.guards for n in found.members):
+            raise ValueError("the nodes run under different guards")
+        for node in found.members:
+            release_operands(node)
+            rewire(node, found.inner)
+        made = [v for n in found.members for v in n.outputs]
+        inside = [v for v in made if v not in fused.outputs]
+        held = (*made, *found.scalars)
+        body.origins = {s: self.graph.origins[s] for v in held for s in sorted(self._holders.get(v.name, ()))}
+        self.absorb(inside, fused.output)
+        for value in inside:
+            del self.graph.values[value.name]
+        for index, value in fused.operands():
+            value.uses[fused, index] = None
+        for value in fused.outputs:
+            value.producer = fused
+        for value in found.scalars:
             if not value.uses and not self.graph.is_output(value):
-                self.absorb([value], outputs[0])
-                del self.graph.values[value.name]
+                self.absorb([value], fused.output)
+                self.graph.values.pop(value.name, None)
         return fused
 
     def _around(self, members: Mapping[Node, None]) -> tuple[list[Node], list[Node]]:
@@ -408,10 +369,33 @@ def _is_refined_by(old: Value, new: Value) -> bool:
     )
 
 
-def _clone(value: Value, graph: Graph) -> Value:
-    copy = graph.add_value(value.name, value.dtype, value.shape, data=value.recipe, format=value.format)
-    copy.content = value.content
-    return copy
+
+def _in_order(nodes: Sequence[Node], rank: Mapping[Node, int]) -> list[Node]:
+    """Nodes in an order that keeps members of a group, those of equal rank, in one place; each group once, as the
+    member whose place is its rank. ValueError if they depend on each other in a circle."""
+    places = [rank.get(node, place) for place, node in enumerate(nodes)]
+    number = {node: at for node, at in zip(nodes, places, strict=True)}
+    readers: dict[int, list[int]] = {at: [] for at in places}
+    missing = dict.fromkeys(places, 0)
+    for node, at in zip(nodes, places, strict=True):
+        for value in read_values(node):
+            before = None if value.producer is None else number.get(value.producer)
+            if before is not None and before != at:
+                readers[before].append(at)
+                missing[at] += 1
+    ready = [at for at, count in missing.items() if not count]
+    heapq.heapify(ready)
+    found = []
+    while ready:
+        at = heapq.heappop(ready)
+        found.append(nodes[at])
+        for reader in readers[at]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(found) != len(missing):
+        raise ValueError("a set is not convex: some node needs a value that leaves the set and returns")
+    return found
 
 
 def release_operands(node: Node) -> None:

@@ -1,7 +1,7 @@
 """Assigns physical formats: channels last around convolutions, plain elsewhere.
 
 Rules, applied to the nodes in order:
-1. Operators of families that prefer channels-last data (`FamilyTraits.prefers`) get it on input 0 and give it.
+1. Operators of families that prefer channels-last data (`Family.prefers`) get it on input 0 and give it.
 2. Operators that work at any order of axes (element-wise, Concat, Slice, Pad, Split, Resize, reductions of families
    that take channels last and that keep dims) follow their inputs: if one of full rank is channels last, all are made
    so, and the outputs are.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.fusion.families import Kernels
 from graph_opt.ir import Graph, Node, Value, ops
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.formats import PLAIN, Format, channels_last
@@ -27,14 +27,14 @@ _FEW_CHANNELS = 4
 
 @dataclass(frozen=True)
 class AssignFormats:
-    """See the module. `traits` tells which anchors want channels last."""
+    """See the module."""
 
-    traits: tuple[FamilyTraits, ...]
+    kernels: Kernels
     name: str = "assign-formats"
 
     def apply(self, graph: Graph) -> bool:
-        wanting = {a for t in self.traits if t.prefers == "channels_last" for a in t.anchors}
-        reducing = {a for t in self.traits if "channels_last" in t.formats and t.name == "reduction" for a in t.anchors}
+        wanting = {a for f in self.kernels.families if f.prefers == "channels_last" for a in f.anchors}
+        reducing = {a for f in self.kernels.families if f.name == "reduction" for a in f.anchors}
         following = _FOLLOW | reducing
         relayouts: dict[tuple[str, Format], Value] = {}
         inner = _outer_values_of_subgraphs(graph)

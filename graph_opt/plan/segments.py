@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from graph_opt.ir.data_dependent_sizes import decided
 from graph_opt.plan.planner import plan
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
 from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
-from tensor_types.dims import Dim, Expr, names
-from tensor_types.dtypes import DType
+from tensor_types.dims import Dim, names
 from tensor_types.errors import InvalidModel, UnsupportedOperator
 
 MODEL_INPUTS = 0
@@ -202,13 +202,6 @@ class _Splitter:
             if v.name in touched
         ]
         return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(demands))
-
-
-def decided(dtype: DType, shape: Iterable[Dim] | None) -> set[str]:
-    """The dims that the actual shape of a tensor tells, each being an extent of its own."""
-    if dtype.kind == "handle":
-        return set()
-    return {str(d) for d in shape or () if isinstance(d, Expr) and d.is_name}
 
 
 def _touched(records: Iterable[Scheduled]) -> list[str]:

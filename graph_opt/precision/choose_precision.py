@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from graph_opt.fusion.traits import FamilyTraits
+from graph_opt.fusion.families import Kernels
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.infer import infer_node
-from graph_opt.ir.rewriter import Rewriter, captured_values
-from graph_opt.precision.decisions import inside_kernels, narrow_nodes, narrowable_inputs
+from graph_opt.ir.reads import captured_values
+from graph_opt.ir.rewriter import Rewriter
+from graph_opt.precision.decisions import inside_kernels, narrow_nodes, narrowable_inputs, needs_no_kernel
 from graph_opt.precision.lists import ACCUMULATES, ATC_DEFAULT, DEFAULT, POLICIES, Policy
 from graph_opt.precision.overrides import Overrides
+from graph_opt.precision.retyped import has_kernel
 from tensor_types.dtypes import F32, DType
 from tensor_types.errors import InvalidModel
 from tensor_types.recipes import cast
@@ -24,14 +26,14 @@ from tensor_types.recipes import cast
 
 @dataclass(frozen=True)
 class ChoosePrecision:
-    """See the module. `mode` is one of `lists.POLICIES` (KeyError otherwise); `traits` tell which dtypes kernels take;
-    `overrides` say what holds for single operators. InvalidModel where they ask for a dtype without a kernel.
+    """See the module. `mode` is one of `lists.POLICIES` (KeyError otherwise); `overrides` say what holds for single
+    operators. InvalidModel where they ask for a dtype without a kernel.
 
     `report` counts operators with floating-point results: by the name of the dtype that they compute in, and under the
     name of ATC's default mode those that it would run in f16.
     """
 
-    traits: tuple[FamilyTraits, ...]
+    kernels: Kernels
     mode: str = DEFAULT
     overrides: Overrides = Overrides()
     name: str = "choose-precision"
@@ -40,17 +42,25 @@ class ChoosePrecision:
     def apply(self, graph: Graph) -> bool:
         policy = self._policy()
         classes = self.overrides.classes(graph)
-        chosen = narrow_nodes(graph, policy, self.traits, classes)
+        chosen = narrow_nodes(graph, policy, lambda n: self._is_able(graph, n, policy.narrow), classes)
         self._refuse(policy, {n for n, c in classes.items() if c == "narrow" and n.output.dtype == F32} - chosen)
         self.report.clear()
         self.report.update(Counter(n.output.dtype.name for n in graph.nodes if n.output.dtype.is_float))
         if policy.narrow is not None and chosen:
             self.report[F32.name] -= len(chosen)
             self.report[policy.narrow.name] = self.report.get(policy.narrow.name, 0) + len(chosen)
-        self.report[ATC_DEFAULT] = len(narrow_nodes(graph, POLICIES[ATC_DEFAULT], self.traits))
+        self.report[ATC_DEFAULT] = len(narrow_nodes(graph, POLICIES[ATC_DEFAULT], self._is_atc_able))
         if policy.narrow is not None and chosen:
             Retyping(graph, policy.narrow, chosen).run()
         return bool(chosen)
+
+    def _is_able(self, graph: Graph, node: Node, dtype: DType | None) -> bool:
+        return dtype is not None and has_kernel(graph, node, dtype, self.kernels)
+
+    def _is_atc_able(self, node: Node) -> bool:
+        """Of ATC's own kernels we know no limits: it is taken to have one wherever we have a family."""
+        family = self.kernels.of_node(node)
+        return needs_no_kernel(node) or family is not None and family.retypes
 
 
     def _policy(self) -> Policy:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph, Node, Value, ops
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.ir.rewriter import captured_values
+from graph_opt.ir.reads import captured_values
 from graph_opt.precision.lists import ACCUMULATES, KEEPS_OPERANDS, RENORMALISES, UNTOUCHED_INPUTS, WHITE, Policy
 from tensor_types.dims import names
 from tensor_types.dtypes import F32
@@ -17,7 +16,7 @@ _ALIASES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", 
 
 
 def narrow_nodes(
-    graph: Graph, policy: Policy, traits: Sequence[FamilyTraits], classes: Mapping[Node, str] | None = None
+    graph: Graph, policy: Policy, is_able: Callable[[Node], bool], classes: Mapping[Node, str] | None = None
 ) -> set[Node]:
     """The nodes that run in `policy.narrow`, in three sweeps. `classes` are the user's (`overrides`).
 
@@ -27,13 +26,13 @@ def narrow_nodes(
     3. Backwards: a gray node that no narrow node reads keeps f32; its cast would come a node later anyhow.
 
     A class that the user gave goes before the lists of the policy, and white and narrow nodes before sweep 1.
+    `is_able` says of a node that computes in f32 whether it could in the narrow dtype.
     """
     if policy.narrow is None:
         return set()
     given = classes or {}
     captured = _captured_producers(graph)
     kept = _feeding_sensitive(graph) | captured
-    able = able_operators(policy.narrow.name, traits)
 
     def class_of(node: Node) -> str:
         name = operator(node)
@@ -44,14 +43,12 @@ def narrow_nodes(
     for node in graph.nodes:
         class_ = class_of(node)
         held = captured if given.get(node) in ("white", "narrow") else kept
-        if node in held or not _computes_f32(node) or not has_narrow_kernel(node, able) or class_ in _KEEPING:
+        if node in held or not _computes_f32(node) or is_late(node) or class_ in _KEEPING:
             continue
-        if class_ in ("white", "narrow"):
+        operands = data_operands(node)
+        follows = policy.gray != "keep" and bool(operands) and all(v.producer in chosen for v in operands)
+        if (class_ in ("white", "narrow") or follows) and is_able(node):
             chosen.add(node)
-        elif policy.gray != "keep":
-            operands = data_operands(node)
-            if operands and all(v.producer in chosen for v in operands):
-                chosen.add(node)
     for node in reversed(graph.nodes):
         read = any(user in chosen for v in node.outputs for user, _ in v.uses)
         if node in chosen and class_of(node) not in ("white", "narrow") and not read:
@@ -60,11 +57,6 @@ def narrow_nodes(
 
 
 _KEEPING = ("keep", "black")
-
-
-def has_narrow_kernel(node: Node, able: Collection[str]) -> bool:
-    """True if some kernel computes the node in the narrow dtype; `able` are the operators of the families that can."""
-    return operator(node) in able and not is_depthwise(node) and not is_late(node)
 
 
 def operator(node: Node) -> str:
@@ -135,21 +127,17 @@ def inside_kernels(graph: Graph, narrow: set[Node]) -> Inside:
     return Inside(nodes, set(anchor))
 
 
-def able_operators(narrow: str, traits: Sequence[FamilyTraits]) -> frozenset[str]:
-    """Operators with a native kernel in the narrow dtype, and those that need none."""
-    able = set(_ALIASES)
-    for family in traits:
-        if narrow in family.dtypes and family.retypes:
-            able |= family.anchors or family.epilogue
-    return frozenset(able)
-
-
 def is_depthwise(node: Node) -> bool:
-    """True for a convolution of one channel at a time: it has no narrow kernel, and is no work for a cube."""
+    """True for a convolution of one channel at a time, which is no work for a cube."""
     weight = node.input(1)
     if node.op != "Conv" or node.attrs.get("group", 1) == 1 or weight is None or weight.shape is None:
         return False
     return weight.shape[1] == 1
+
+
+def needs_no_kernel(node: Node) -> bool:
+    """True if the node only renames bytes, of whatever dtype."""
+    return node.op in _ALIASES
 
 
 def is_late(node: Node) -> bool:

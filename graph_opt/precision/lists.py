@@ -30,9 +30,6 @@ BLACK = frozenset(
     }
 )  # fmt: skip
 
-NO_NARROW_KERNEL = frozenset({"AveragePool", "GlobalAveragePool", "LpPool", "GlobalLpPool"})
-"""Operators of families that take 16-bit floats, without a kernel for them."""
-
 KEEPS_OPERANDS = frozenset(
     {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "Multinomial", "Range", "Sin", "Cos", "Tan", "QuantizeLinear",
      "DynamicQuantizeLinear", "Log"}
@@ -65,7 +62,7 @@ class Policy:
 
 POLICIES: dict[str, Policy] = {
     "must_keep_origin_dtype": Policy(None),
-    "force_fp16": Policy(F16, "narrow", frozenset({"Cast", "CastLike"}) | KEEPS_OPERANDS | NO_NARROW_KERNEL),
+    "force_fp16": Policy(F16, "narrow", frozenset({"Cast", "CastLike"}) | KEEPS_OPERANDS),
     "force_fp32": Policy(F16),
     "cube_fp16in_fp32out": Policy(F16),
     "allow_fp32_to_fp16": Policy(F16),

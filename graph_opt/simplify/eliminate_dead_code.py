@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from graph_opt.ir.core import Graph
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.ir.rewriter import Rewriter, nested_graphs
+from graph_opt.ir.reads import nested_graphs
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.scopes import control_graphs
 from tensor_types.dims import names
 

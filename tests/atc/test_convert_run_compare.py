@@ -13,6 +13,7 @@ import small_models
 
 from acl_runtime import InferSession
 from atc import convert
+from tests.graph_opt.families import OWN
 
 SHAPES = {"bert": "input_ids:2,9;attention_mask:2,9;token_type_ids:2,9", "llama": "input_ids:1,7;position_ids:1,7"}
 
@@ -54,14 +55,11 @@ def test_compare_passes_and_accounts_for_every_tensor(atc, tmp_path, name):
     assert states <= {"compared", "fused", "folded", "dead"} and "compared" in states
     from atc.option_values import shapes
     from atc.pipeline import passes
-    from codegen.kernels import TRAITS
-    from codegen.llvm.detect import detect_host_class
-    from codegen.targets import target
     from frontend import read_model
     from graph_opt.ir.passes import run_passes
 
     graph = read_model(model, shapes("input_shape", SHAPES.get(name, "")))
-    run_passes(graph, passes(TRAITS, target(detect_host_class())))
+    run_passes(graph, passes(OWN))
     assert [row["source"] for row in found["layers"]] == list(graph.origins)
     measured = [row for row in found["layers"] if row["state"] == "compared"]
     assert all(row["rel_l2"] is not None for row in measured)

@@ -14,9 +14,9 @@ from onnx.reference import ReferenceEvaluator
 
 import atc
 from acl_runtime import InferSession
-from codegen.kernels.traits import TRAITS
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.ir.text import parse
+from tests.graph_opt.families import OWN
 
 RNG = np.random.default_rng(6)
 OPERANDS = ["q", "k", "v", "m", "pk", "pv", "lengths"]
@@ -145,7 +145,7 @@ def test_a_primitive_mask_broadcasts(tmp_path: Path) -> None:
         "  %p = Softmax(%c) {axis=-1}\n  %y = MatMul(%p, %v) @node\n}\n"
     )
     graph = parse(text)
-    assert FuseAttention(TRAITS).apply(graph)
+    assert FuseAttention(OWN).apply(graph)
     assert [n.op for n in graph.nodes] == ["Fused"] and graph.nodes[0].attrs["softmax_of_nothing"] == "nan"
 
 
@@ -162,6 +162,6 @@ def test_reasons_for_the_ai_cpu(operands: str, attrs: str, results: str, reason:
         f"graph g(%q: f32[1, 2, 3, 8], %k: f32[1, 2, 5, 8], %v: f32[1, 2, 5, 8], %u: f32[1, h, 3, 8])"
         f" -> ({results}) {{\n  {results} = Attention({operands}) {attrs} @node\n}}\n"
     )
-    fusion = FuseAttention(TRAITS)
+    fusion = FuseAttention(OWN)
     assert not fusion.apply(graph)
     assert reason in fusion.declined["node"]

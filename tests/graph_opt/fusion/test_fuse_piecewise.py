@@ -6,11 +6,11 @@ import textwrap
 
 import pytest
 
-from codegen.kernels.traits import TRAITS
 from graph_opt.fusion.fuse_piecewise import FusePiecewise
 from graph_opt.ir import Graph
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import verify
+from tests.graph_opt.families import OWN
 
 ROTATE = """\
 graph g(%x0: f32[b, s, 4, 16], %c: f32[s, 16], %s: f32[s, 16]) -> (%y) {
@@ -36,7 +36,7 @@ def fused(text: str) -> tuple[Graph, list[str]]:
     """The graph after the pass, and the operators of its Fused node (none: no node)."""
     graph = parse(textwrap.dedent(text))
     verify(graph)
-    changed = FusePiecewise(TRAITS).apply(graph)
+    changed = FusePiecewise(OWN).apply(graph)
     verify(graph)
     bodies = [n.subgraphs["body"] for n in graph.nodes if n.op == "Fused"]
     assert changed == bool(bodies)

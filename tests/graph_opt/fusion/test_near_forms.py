@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen.kernels import TRAITS
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_gelu import FuseGelu
 from graph_opt.fusion.fuse_group_norm import FuseGroupNorm
@@ -14,6 +13,7 @@ from graph_opt.fusion.fuse_softmax import FuseSoftmax
 from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.ir.passes import Pass
 from graph_opt.ir.verifier import verify
+from tests.graph_opt.families import OWN
 from tests.graph_opt.fusion.export_forms import graph_of
 from tests.graph_opt.simplify.graph_to_onnx import run
 
@@ -117,7 +117,7 @@ def _attention(q: str, k: str, v: str, mask: str = "1", fill: str = "", dtype: s
         }}
         """
     )
-    return FuseAttention(TRAITS).apply(graph)
+    return FuseAttention(OWN).apply(graph)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,12 @@ from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
 from graph_opt.fusion.fuse_norms import FuseNorms
 from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
-from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import verify
+from tests.graph_opt.families import family, of
 
-F32 = frozenset({"f32"})
-NONE: frozenset[str] = frozenset()
-ATTENTION = (FamilyTraits("attention", frozenset({"Attention"}), NONE, NONE, frozenset({"plain"}), F32),)
+ATTENTION = of(family("attention", ["Attention"]))
 
 
 def graph_of(text: str) -> Graph:

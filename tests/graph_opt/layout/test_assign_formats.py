@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import textwrap
 
-from graph_opt.fusion.traits import FamilyTraits
 from graph_opt.ir import Graph
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import verify
 from graph_opt.layout.assign_formats import AssignFormats
 from tensor_types.formats import PLAIN, channels_last
+from tests.graph_opt.families import family, of
 
-NONE: frozenset[str] = frozenset()
-F32 = frozenset({"f32"})
-BOTH = frozenset({"plain", "channels_last"})
-TRAITS = (
-    FamilyTraits("conv", frozenset({"Conv"}), NONE, NONE, BOTH, F32, "channels_last"),
-    FamilyTraits("reduction", frozenset({"ReduceMean"}), NONE, NONE, BOTH, F32),
-)
+KERNELS = of(family("conv", ["Conv"], prefers="channels_last"), family("reduction", ["ReduceMean"]))
 
 
 def assigned(body: str, inputs: str = "%x: f32[n, 8, h, w]", outputs: str = "%y") -> Graph:
     text = f"graph g({inputs}) -> ({outputs}) {{\n  const %w: f32[4, 8, 1, 1] = splat 0.5\n{textwrap.indent(body, '  ')}\n}}\n"
     graph = parse(text)
-    AssignFormats(TRAITS).apply(graph)
+    AssignFormats(KERNELS).apply(graph)
     verify(graph)
     return graph
 
@@ -76,7 +70,7 @@ def test_regrouped_spatial_axes_stay_channels_last() -> None:
 def test_a_convolution_of_few_channels_reads_plain_data() -> None:
     text = "graph g(%x: f32[n, 3, h, w]) -> (%y) {\n  const %w: f32[4, 3, 1, 1] = splat 0.5\n  %y = Conv(%x, %w)\n}\n"
     graph = parse(text)
-    AssignFormats(TRAITS).apply(graph)
+    AssignFormats(KERNELS).apply(graph)
     verify(graph)
     conv = next(n for n in graph.nodes if n.op == "Conv")
     assert conv.inputs[0] is graph.inputs[0]

@@ -1,4 +1,4 @@
-"""The precision pass as text before and after, with the traits of two small families."""
+"""The precision pass as text before and after, with small families."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ import textwrap
 import numpy as np
 import pytest
 
-from graph_opt.fusion.traits import FamilyTraits
-from graph_opt.ir import Graph
+from graph_opt.ir import Graph, Node
 from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import POLICIES, VERSION_2
-from tensor_types.dtypes import BF16, F16
+from tensor_types.dtypes import BF16, F16, F32
 from tensor_types.recipes import converted
+from tests.graph_opt.families import family, of
 
-NONE: frozenset[str] = frozenset()
 HALVES = frozenset({"f32", "f16", "bf16"})
-PLAIN = frozenset({"plain"})
 ELEMENTWISE = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Exp", "Cast", "Less"})
-TRAITS = (
-    FamilyTraits("conv", frozenset({"Conv"}), NONE, ELEMENTWISE, PLAIN, HALVES),
-    FamilyTraits("matmul", frozenset({"MatMul"}), NONE, ELEMENTWISE, PLAIN, HALVES),
-    FamilyTraits("attention", frozenset({"Attention"}), NONE, NONE, PLAIN, HALVES),
-    FamilyTraits("reduction", frozenset({"Softmax", "LayerNormalization", "ArgMax"}), NONE, NONE, PLAIN, HALVES),
-    FamilyTraits("lstm", frozenset({"LSTM"}), NONE, NONE, PLAIN, frozenset({"f32"})),
-    FamilyTraits("movement", frozenset({"Transpose", "Concat"}), NONE, NONE, PLAIN, HALVES),
-    FamilyTraits("region", NONE, NONE, ELEMENTWISE, PLAIN, HALVES),
+
+
+def _grouped(node: Node) -> str | None:
+    """Of small families, one that has no narrow kernel for some of its operators."""
+    (conv,) = node.subgraphs["body"].nodes
+    return "no narrow groups" if "group" in conv.attrs and conv.input(0).dtype != F32 else None
+
+
+KERNELS = of(
+    family("conv", ["Conv"], after=ELEMENTWISE, dtypes=HALVES, refuses=_grouped),
+    family("matmul", ["MatMul"], after=ELEMENTWISE, dtypes=HALVES),
+    family("attention", ["Attention"], dtypes=HALVES),
+    family("reduction", ["Softmax", "LayerNormalization", "ArgMax"], dtypes=HALVES),
+    family("lstm", ["LSTM"]),
+    family("movement", ["Transpose", "Concat"], dtypes=HALVES),
+    family("region", after=ELEMENTWISE, dtypes=HALVES),
 )
 BF, FP = "allow_mix_precision_bf16", "force_fp16"
 
@@ -46,7 +52,7 @@ def build(body: str, inputs: str, outputs: str, origins: str = "") -> Graph:
 
 def chosen(mode: str, body: str, inputs: str = "%x: f32[4, 8]", outputs: str = "%y", origins: str = "") -> Graph:
     graph = build(body, inputs, outputs, origins)
-    ChoosePrecision(TRAITS, mode).apply(graph)
+    ChoosePrecision(KERNELS, mode).apply(graph)
     verify(graph)
     assert to_text(parse(to_text(graph))) == to_text(graph)  # inference agrees with every dtype
     return graph
@@ -64,7 +70,7 @@ def nodes(graph: Graph) -> list[str]:
 def test_the_default_changes_nothing() -> None:
     graph = build("%y = MatMul(%x, %w)", "%x: f32[4, 8]", "%y")
     before = to_text(graph)
-    assert not ChoosePrecision(TRAITS).apply(graph)
+    assert not ChoosePrecision(KERNELS).apply(graph)
     assert to_text(graph) == before
 
 
@@ -225,7 +231,7 @@ def test_finite_constants_stay_finite_in_f16() -> None:
 
 def test_the_report_counts_operators_by_dtype() -> None:
     graph = build("%m = MatMul(%x, %w)\n%s = Softmax(%m) {axis=-1}\n%y = MatMul(%s, %v)", "%x: f32[4, 8]", "%y")
-    step = ChoosePrecision(TRAITS, BF)
+    step = ChoosePrecision(KERNELS, BF)
     step.apply(graph)
     assert step.report == {"bf16": 2, "f32": 1, "force_fp16": 3}
 

@@ -14,8 +14,8 @@ import atc
 from acl_runtime import InferSession
 from atc.options import Options
 from atc.usage import UsageError
-from codegen.targets import target
 from graph_opt.precision.lists import POLICIES, VERSION_2
+from tests.graph_opt.families import OWN
 
 LIMITS = {None: 1e-6, "f16": 2e-3, "bf16": 1.5e-2}
 """Relative L2 by narrow dtype: a few roundings of 2**-11 and 2**-8."""
@@ -85,12 +85,11 @@ def test_narrow_weights_make_a_smaller_package(model: Path, tmp_path: Path) -> N
 
 def _constants(model: Path, folder: Path, mode: str) -> list[np.ndarray]:
     from atc.pipeline import passes
-    from codegen.kernels import TRAITS
     from frontend import read_model
     from graph_opt.ir.passes import run_passes
 
     graph = read_model(model)
-    run_passes(graph, passes(TRAITS, target("x86-64-v3"), VERSION_2[mode]), verify=True)
+    run_passes(graph, passes(OWN, VERSION_2[mode]), verify=True)
     return [v.data for v in graph.constants() if v.data is not None]
 
 

@@ -9,9 +9,10 @@ from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.decisions import narrow_nodes
 from graph_opt.precision.lists import POLICIES
 from graph_opt.precision.overrides import Overrides
+from graph_opt.precision.retyped import has_kernel
 from tensor_types.dtypes import BF16, F16
 from tensor_types.errors import InvalidModel
-from tests.graph_opt.precision.test_choose_precision import TRAITS, build
+from tests.graph_opt.precision.test_choose_precision import KERNELS, build
 
 BODY = "%m = MatMul(%x, %w)\n%s = Sigmoid(%m)\n%e = Exp(%s)\n%y = MatMul(%e, %v)"
 ORIGINS = "\n".join(f'origin "{name}" = same %{name}' for name in "msey")
@@ -35,7 +36,7 @@ MIXED, ORIGIN = "allow_mix_precision", "must_keep_origin_dtype"
 def test_classes_go_before_the_lists_of_the_mode(mode, given, expected):
     graph = build(BODY, "%x: f32[4, 8]", "%y", ORIGINS)
     classes = Overrides(**given).classes(graph)
-    chosen = narrow_nodes(graph, POLICIES[mode], TRAITS, classes)
+    chosen = narrow_nodes(graph, POLICIES[mode], lambda n: has_kernel(graph, n, BF16, KERNELS), classes)
     assert "".join(n.output.name for n in graph.nodes if n in chosen) == expected
 
 
@@ -49,7 +50,7 @@ def test_classes_go_before_the_lists_of_the_mode(mode, given, expected):
 )
 def test_a_mode_without_narrow_dtype_gets_one_for_single_operators(tensors, narrow, expected):
     graph = build(BODY, "%x: f32[4, 8]", "%y", ORIGINS)
-    ChoosePrecision(TRAITS, ORIGIN, Overrides(tensors, {}, narrow)).apply(graph)
+    ChoosePrecision(KERNELS, ORIGIN, Overrides(tensors, {}, narrow)).apply(graph)
     verify(graph)
     assert [f"{n.output.name}:{n.output.dtype}" for n in graph.nodes] == expected
 
@@ -70,5 +71,5 @@ def test_of_several_sources_in_one_node_the_strongest_class_holds():
 def test_dtypes_that_cannot_be(mode, body, narrow, code, said):
     graph = build(body, "%x: f32[4, 8]", "%y", 'origin "m" = same %m')
     with pytest.raises(InvalidModel) as caught:
-        ChoosePrecision(TRAITS, mode, Overrides({"m": "narrow"}, {}, narrow)).apply(graph)
+        ChoosePrecision(KERNELS, mode, Overrides({"m": "narrow"}, {}, narrow)).apply(graph)
     assert caught.value.code == code and said in caught.value.message and caught.value.remedy

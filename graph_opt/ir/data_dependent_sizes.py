@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.plan.segments import decided
-from tensor_types.dims import names
+from tensor_types.dims import Dim, Expr, names
+from tensor_types.dtypes import DType
+
+LATE_SIZE = "its size is known only at run time"
+"""Why such a node has no kernel."""
 
 
 class DataDependentSizes:
@@ -28,6 +31,13 @@ class DataDependentSizes:
             told = decided(value.dtype, value.shape) & self.late
             self.decided_by.update(dict.fromkeys(told, value.name))
             self.late -= told
+
+
+def decided(dtype: DType, shape: Iterable[Dim] | None) -> set[str]:
+    """The dims that the actual shape of a tensor tells, each being an extent of its own."""
+    if dtype.kind == "handle":
+        return set()
+    return {str(d) for d in shape or () if isinstance(d, Expr) and d.is_name}
 
 
 def _values(node: Node) -> list[Value]:
