@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from acl_runtime.chip_programs import ChipKernel, chip_kernels
 from acl_runtime.custom_operators import require_operators
 from acl_runtime.kernels import Kernel, load_kernels
 from acl_runtime.om import Package, PackageError, open_package
-from acl_runtime.package_layout import CONSTANTS, PORTABLE, json_section, read_objects, section
+from acl_runtime.package_layout import CONSTANTS, PORTABLE, chip_instance, json_section, read_objects, section
 from acl_runtime.plan_format import ModelPlan, SegmentPlan, read_plan
 from acl_runtime.segment import LoadedSegment
 from acl_runtime.stored_constants import ConstantTable, KernelForm
@@ -25,37 +27,38 @@ _DAMAGED = "the file is damaged: copy it again or convert the model again"
 class LoadedModel:
     """What all sessions of a package share; immutable.
 
-    host: host class of the instance in use, whose `plan` and `kernels` (one per program) these are.
+    host: host class of this machine. instance: the one in use, whose `plan` and `kernels` (one per program) these are.
     segments: those of the plan; constants in the form in which they are stored are views of the mapped file.
     compiled_at_load: programs that neither the package nor this machine's cache had code for.
     """
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: Package, chip: str | None = None) -> None:
+        """The instance for this machine's host class or, with `chip`, that of the chip for the interpreter."""
         self.package = package
         require_operators(package.header)
-        machine = detect_host_class()
-        require_runnable(machine)
-        self.instance = next((h for h in (machine, PORTABLE) if section(h, "plan") in package), None)
-        if self.instance is None:
-            classes = ", ".join(package.header.get("classes", [])) or "none"
-            raise PackageError(
-                f"the package has no instance for host class {machine} and no portable one (it has: {classes})",
-                remedy="convert the model again on this machine, or with OPENATC_HOST=" + machine,
-            )
-        self.host = machine
+        self.host = detect_host_class()
+        require_runnable(self.host)
+        self.instance = _host_instance(package, self.host) if chip is None else _chip_instance(package, chip)
         self.plan: ModelPlan = read_plan(
             *(json_section(package, section(self.instance, part)) for part in ("plan", "programs"))
         )
+        self.kernels: Sequence[Kernel | ChipKernel]
+        if chip is None:
+            self.kernels, self.compiled_at_load = self._load_native()
+        else:
+            self.kernels, self.compiled_at_load = chip_kernels(self.plan.programs, chip), 0
+        self._table = ConstantTable(package, json_section(package, CONSTANTS))
+        self.segments = [LoadedSegment(p, self.kernels, self._load_constants(p)) for p in self.plan.segments]
+
+    def _load_native(self) -> tuple[list[Kernel], int]:
+        package = self.package
         objects_name = section(self.instance, "objects")
         objects = read_objects(package.section(objects_name)) if objects_name in package else None
         if objects is not None and len(objects) != len(self.plan.programs):
             raise PackageError("the package has not one object per program", remedy=_DAMAGED)
-        self.kernels: list[Kernel]
         signed = section(self.instance, "signature")
         signature = bytes(package.section(signed)) if signed in package else None
-        self.kernels, self.compiled_at_load = load_kernels(self.plan.programs, self.host, objects, signature)
-        self._table = ConstantTable(package, json_section(package, CONSTANTS))
-        self.segments = [LoadedSegment(p, self.kernels, self._load_constants(p)) for p in self.plan.segments]
+        return load_kernels(self.plan.programs, self.host, objects, signature)
 
     def constant(self, name: str) -> np.ndarray:
         """A constant in canonical layout, read-only."""
@@ -74,12 +77,34 @@ class LoadedModel:
         return arrays
 
 
+def _host_instance(package: Package, host: str) -> str:
+    found = next((h for h in (host, PORTABLE) if section(h, "plan") in package), None)
+    if found is None:
+        classes = ", ".join(package.header.get("classes", [])) or "none"
+        raise PackageError(
+            f"the package has no instance for host class {host} and no portable one (it has: {classes})",
+            remedy="convert the model again on this machine, or with OPENATC_HOST=" + host,
+        )
+    return found
+
+
+def _chip_instance(package: Package, chip: str) -> str:
+    if section(chip_instance(chip), "plan") not in package:
+        chips = ", ".join(package.header.get("chips", [])) or "none"
+        raise PackageError(
+            f"the package has no instance for {chip} (its chips: {chips})",
+            remedy=f"convert the model again with --soc_version={chip}",
+        )
+    return chip_instance(chip)
+
+
 _models: weakref.WeakValueDictionary[tuple[object, ...], LoadedModel] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def load_model(path: str | os.PathLike[str]) -> LoadedModel:
-    """The model of a package; sessions of one unchanged file share it. PackageError, InvalidModel."""
+def load_model(path: str | os.PathLike[str], chip: str | None = None) -> LoadedModel:
+    """The model of a package, of `chip` if one is named; sessions of one unchanged file share it. PackageError,
+    InvalidModel."""
     with _lock:
         try:
             status = Path(path).stat()
@@ -95,9 +120,10 @@ def load_model(path: str | os.PathLike[str]) -> LoadedModel:
             status.st_size,
             status.st_mtime_ns,
             detect_host_class(),
+            chip,
         )
         model = _models.get(key)
         if model is None:
-            model = LoadedModel(open_package(path))
+            model = LoadedModel(open_package(path), chip)
             _models[key] = model
         return model

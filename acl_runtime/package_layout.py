@@ -49,14 +49,14 @@ class ChipPart:
     report: Mapping[str, Any]
 
 
-def section(host: str, part: str) -> str:
-    """The section name of a part of a host class, or of the portable instance."""
-    return f"{PORTABLE}/{part}" if host == PORTABLE else f"class/{host}/{part}"
+def chip_instance(chip: str) -> str:
+    """The name of a chip's instance, as `section` takes it."""
+    return f"chip/{chip}"
 
 
-def chip_section(chip: str, part: str) -> str:
-    """The section name of a part of a chip's instance."""
-    return f"chip/{chip}/{part}"
+def section(instance: str, part: str) -> str:
+    """The section name of a part of an instance: of a host class by its name, the portable one or a chip's."""
+    return f"{instance}/{part}" if instance == PORTABLE or instance.startswith("chip/") else f"class/{instance}/{part}"
 
 
 def write_model(
@@ -94,11 +94,11 @@ def write_model(
             sections[section(host, "objects")] = [head, *part.objects]
         if part.signature is not None:
             sections[section(host, "signature")] = part.signature
-    for chip, instance in (chips or {}).items():
-        plan = dict(instance.plan)
-        sections[chip_section(chip, "programs")] = json_bytes(plan.pop("programs"))
-        sections[chip_section(chip, "plan")] = json_bytes(plan)
-        sections[chip_section(chip, "report")] = json_bytes(dict(instance.report))
+    for chip, made in (chips or {}).items():
+        plan = dict(made.plan)
+        sections[section(chip_instance(chip), "programs")] = json_bytes(plan.pop("programs"))
+        sections[section(chip_instance(chip), "plan")] = json_bytes(plan)
+        sections[section(chip_instance(chip), "report")] = json_bytes(dict(made.report))
     names = {"classes": sorted(classes), "chips": sorted(chips or {})}
     write_package(path, viewer, sections, {**(header or {}), **names})
 

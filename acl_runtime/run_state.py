@@ -10,8 +10,10 @@ import numpy as np
 
 from acl_runtime.aicpu import evaluate
 from acl_runtime.binding import Binder, Binding
+from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
 from acl_runtime.plan_format import PlanTask
+from codegen.tile.interpreter import TaskStatus
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel, OpenAtcError
 
@@ -161,6 +163,9 @@ class RunState:
         task = self.plan.tasks[number]
         if number in self.binding.faults:
             raise self.binding.faults[number].with_traceback(None)  # that of an earlier run
+        if task.program is not None:
+            self._interpret(number)
+            return
         try:
             inputs = [None if n is None else self.value(n) for n in task.inputs]
             results = evaluate(task.op, task.attrs or {}, inputs, len(task.outputs))
@@ -175,6 +180,17 @@ class RunState:
             ) from error
         for value, result in zip(task.outputs, results, strict=True):
             self._store(task, value, result, inputs)
+
+    def _interpret(self, number: int) -> None:
+        """Runs a task of a chip, which has no native code."""
+        kernel = self.binder.segment.kernel(self.plan.tasks[number])
+        assert isinstance(kernel, ChipKernel)
+        arg, dim = self.binder.first_arg[number], self.binder.first_dim[number]
+        arguments = self._args[arg : arg + len(kernel.facts.params)]
+        try:
+            kernel.run(arguments.tolist(), self._dims[dim : dim + len(kernel.facts.dims)].tolist())
+        except TaskStatus as status:
+            raise TaskFailed(number, status.code, status.index) from status
 
     def _store(self, task: PlanTask, number: int, result: object, operands: Sequence[object]) -> None:
         value = self.plan.values[number]

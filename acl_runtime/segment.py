@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Graph, task_records
 from acl_runtime.kernels import Kernel
 from acl_runtime.om import PackageError
@@ -22,13 +23,15 @@ class LoadedSegment:
     graph: the task graph with its edges; addresses, dims and grids belong to a binding.
     """
 
-    def __init__(self, plan: SegmentPlan, kernels: Sequence[Kernel], constants: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self, plan: SegmentPlan, kernels: Sequence[Kernel | ChipKernel], constants: Sequence[np.ndarray]
+    ) -> None:
         self.plan = plan
         self.constants = constants
         self._kernels = kernels
         self.graph = self._graph()
 
-    def kernel(self, task: PlanTask) -> Kernel:
+    def kernel(self, task: PlanTask) -> Kernel | ChipKernel:
         """The kernel of a native task."""
         assert task.program is not None
         return self._kernels[task.program]

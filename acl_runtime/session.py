@@ -37,13 +37,17 @@ class InferSession:
     """A model ready to run. Any number of threads may call `infer` at the same time.
 
     device_id: number of the device; there is one, 0. path: the `.om` file. threads: worker threads of a run, the
-    calling one included. keep: gives every intermediate tensor memory of its own, so that `read` finds it.
+    calling one included. keep: gives every intermediate tensor memory of its own, so that `read` finds it. chip: runs
+    the programs that the package holds for this chip, through the interpreter: slow, and exact in meaning.
     """
 
-    def __init__(self, device_id: int, path: str | os.PathLike[str], threads: int = 1, *, keep: bool = False) -> None:
+    def __init__(
+        self, device_id: int, path: str | os.PathLike[str], threads: int = 1, *, keep: bool = False,
+        chip: str | None = None,
+    ) -> None:  # fmt: skip
         if device_id != 0:
             raise EnvironmentProblem(f"there is no device {device_id}", remedy="use device 0")
-        self._model: LoadedModel = load_model(path)
+        self._model: LoadedModel = load_model(path, chip)
         try:
             executor = Executor(threads)
         except ValueError as error:

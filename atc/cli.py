@@ -26,7 +26,7 @@ from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, 
 from atc.convert_command import convert, convert_as_atc
 from atc.generate_command import generate
 from atc.key_commands import key_app
-from atc.option_values import sizes
+from atc.option_values import one_chip, sizes
 from atc.profile_command import profile
 from atc.spelling import is_atc_spelling
 from atc.usage import UsageError
@@ -59,6 +59,7 @@ def run(
     loop: Annotated[int, typer.Option(help="timed runs", min=1)] = 1,
     threads: Threads = 1,
     output_dir: Annotated[Path | None, typer.Option(help="folder for the outputs as .npy")] = None,
+    on: Annotated[str, typer.Option("--on", help="chip whose programs are interpreted: slow, exact in meaning")] = "",
     custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
@@ -67,14 +68,18 @@ def run(
     def work() -> int:
         from atc.run import run_model
 
-        result = run_model(path, input or [], sizes("input_shape", input_shape), loop, threads, output_dir)
+        chip = one_chip("on", on) if on else None
+        result = run_model(path, input or [], sizes("input_shape", input_shape), loop, threads, output_dir, chip)
         if json:
             print_json(result)
         else:
             times = result["latency_ms"]
             figures = "   ".join(f"{key} {times[key]:.3f} ms" for key in ("median", "p99", "min"))
             out.print(f"latency    {figures}   ({loop} runs, {threads} thread{'s' if threads > 1 else ''})")
-            out.print(f"AI CPU     {result['aicpu_share'] * 100:.1f} % of the time")
+            if chip is not None:
+                out.print(f"on         {chip}: times are those of the interpreter, not of the chip")
+            else:
+                out.print(f"AI CPU     {result['aicpu_share'] * 100:.1f} % of the time")
             for name, found in result["outputs"].items():
                 out.print(f"output     {name}  {found['dtype']}{found['shape']}")
                 for file in (e["file"] for e in (found, *found.get("elements", ())) if "file" in e):
@@ -139,6 +144,7 @@ def inspect(
     fusion: Annotated[bool, typer.Option("--fusion", help="why kernels end where they do")] = False,
     ir: Annotated[str, typer.Option("--ir", help="text of a stage: read, optimised or programs")] = "",
     verify: Annotated[bool, typer.Option("--verify", help="check the digests of the weights too")] = False,
+    soc: Annotated[str, typer.Option("--soc", help="kernels, memory and AI CPU nodes of a chip")] = "",
     custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
@@ -147,6 +153,15 @@ def inspect(
     def work() -> int:
         from atc import inspect_package as view
 
+        if soc:
+            from atc.chip_view import chip_tables, inspect_chip
+
+            report = inspect_chip(path, one_chip("soc", soc))
+            if json:
+                print_json(report)
+            for part in () if json else chip_tables(report):
+                out.print(part)
+            return 0
         if ir:
             text = _ir_text(path, ir)
             if json:

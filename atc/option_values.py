@@ -85,6 +85,11 @@ def chips(flag: str, value: Any) -> Noted:
     return Noted(found, tuple(notes))
 
 
+def one_chip(flag: str, value: str) -> str:
+    """The chip of that name, as `chips` takes it."""
+    return _chip(flag, value)
+
+
 def _chip_key(name: str) -> str:
     return name.lower().removeprefix("ascend")
 

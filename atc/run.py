@@ -29,10 +29,12 @@ def run_model(
     loop: int,
     threads: int,
     output_dir: Path | None,
+    chip: str | None = None,
 ) -> dict[str, Any]:
     """Runs `loop` times after one warm-up and gives latency, outputs and share of the AI CPU for machines.
 
-    With `output_dir`, which is made when it is absent, the outputs are saved and described with their files.
+    With `output_dir`, which is made when it is absent, the outputs are saved and described with their files. With
+    `chip` its programs are interpreted: the latency is the interpreter's, without warm-up, and no share is known.
     """
     if output_dir is not None:
         make_folder(output_dir, "--output-dir")
@@ -40,16 +42,17 @@ def run_model(
         package = path
         if path.suffix == ".onnx":
             package = Path(folder) / "model.om"
-            convert(path, package, Options(input_shape=dict(input_shape)))
-        session = InferSession(0, package, threads=threads)
+            chips = Options().soc_version if chip is None else (chip,)
+            convert(path, package, Options(input_shape=dict(input_shape), soc_version=chips))
+        session = InferSession(0, package, threads=threads, chip=chip)
         feeds = session_inputs(session, package, read_files(files), input_shape)
-        outputs = session.infer(feeds)
+        outputs = session.infer(feeds) if chip is None else []
         seconds = []
         for _ in range(loop):
             started = time.perf_counter()
             outputs = session.infer(feeds)
             seconds.append(time.perf_counter() - started)
-        profile = session.profile(feeds)
+        share = session.profile(feeds).ai_cpu_share if chip is None else None
     names = [o.name for o in session.get_outputs()]
     milliseconds = np.array(seconds) * 1e3
     return {
@@ -58,10 +61,11 @@ def run_model(
             "p99": float(np.percentile(milliseconds, 99)),
             "min": float(milliseconds.min()),
         },
-        "aicpu_share": profile.ai_cpu_share,
+        "aicpu_share": share,
         "outputs": describe(names, outputs, output_dir),
         "threads": threads,
         "compiled_at_run": session.compiled_at_run,
+        **({} if chip is None else {"on": chip}),
     }
 
 

@@ -95,7 +95,7 @@ def test_trust(folder, capsys):
 def test_run(folder, capsys):
     save([helper.make_node("Relu", ["input"], ["y"])], [info("input", 1, 3, 224, 224)], [info("y", 1, 3, 224, 224)])
     commands("atc convert model.onnx", capsys)
-    _, (_, program) = blocks("run.md")
+    program = blocks("run.md")[-1][1]
     image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
     scope = {"image": image, "buffer": np.empty_like(image)}
     exec(program, scope)
