@@ -76,9 +76,11 @@ def _aliases(program: Program) -> dict[int, Instr]:
     tiles = {t.name for t in program.tiles}
     reads: dict[str, list[Path]] = {}
     writes: dict[str, list[Path]] = {}
+    views: dict[str, list[tuple[View, Ranges]]] = {}
     for use in uses:
         for view in reads_of(use.stmt):
             reads.setdefault(view.base, []).append(use.path)
+            views.setdefault(view.base, []).append((view, use.ranges))
         if isinstance(use.stmt, Instr) and INSTRUCTIONS[use.stmt.op].kind != "sync":
             writes.setdefault(use.stmt.dst.base, []).append(use.path)
     found = {}
@@ -99,7 +101,7 @@ def _aliases(program: Program) -> dict[int, Instr]:
             # A write in the statement of the last read itself is behind it only if both are that plain statement.
             if any(p[depth][1] < last or len(p) > depth + 1 for p in between) or _written_in_place(between, mine):
                 continue
-        windows = [(v, p.ranges) for p in uses for v in reads_of(p.stmt) if v.base == tile]
+        windows = views.get(tile, [])
         if all(compose(v, instr.dst, source) is not None and _filled(v, instr.dst, r) for v, r in windows):
             found[id(instr)] = instr
     return found

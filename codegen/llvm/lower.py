@@ -20,8 +20,9 @@ from codegen.llvm.indexed import emit_indexed
 from codegen.llvm.liveness import row_layouts, tiles_in_memory
 from codegen.llvm.matmul import emit_product
 from codegen.llvm.padded_load import emit_padded_load
+from codegen.llvm.region_builder import RegionBuilder
 from codegen.llvm.region_code import RegionCode
-from codegen.llvm.regions import Region, RegionBuilder, Unit
+from codegen.llvm.regions import Region, Unit
 from codegen.llvm.scan import emit_scan
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, module_text

@@ -12,16 +12,14 @@ accumulators while they are in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from codegen.llvm.windows import Relation, Window, relate, window
 from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import Imm, Instr, View
 from tensor_types.dims import Dim
-
-MAX_MEMBERS = 48
-"""Most instructions of one region: keeps analysis and generated code small."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,15 @@ class Step:
         """Windows whose content the instruction needs."""
         views = [s for s in self.srcs if isinstance(s, Window)]
         return [*views, self.dst] if self.reads_dst else views
+
+    @cached_property
+    def read_bases(self) -> frozenset[str]:
+        """Names of the bases that it reads."""
+        return frozenset(w.base for w in self.reads())
+
+    def meets(self, later: Step) -> bool:
+        """True if both touch one base which one of them writes."""
+        return self.dst.base == later.dst.base or self.dst.base in later.read_bases or later.dst.base in self.read_bases
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,15 @@ class Phase:
     loops: frozenset[int]
     reduced: frozenset[int]
     members: list[Member] = field(default_factory=list)
+    reducing: bool = False
+    """A member is a reduction, be it over axes of extent 1."""
+
+    def add(self, member: Member) -> None:
+        """Appends a member; the phase reduces what it reduces."""
+        if member.reduced:
+            self.reduced = member.reduced
+        self.reducing = self.reducing or member.step.kind == "reduce"
+        self.members.append(member)
 
 
 @dataclass
@@ -85,6 +101,12 @@ class Region:
 
 Unit = Region | Instr
 """A region, or an instruction with code of its own."""
+
+
+def place(step: Step, loops: tuple[int, ...]) -> Member:
+    """The step with its axes mapped to loop classes."""
+    srcs = tuple(w if isinstance(w, Imm) else w.mapped(loops) for w in step.srcs)
+    return Member(step, loops, frozenset(loops[k] for k in step.reduced), step.dst.mapped(loops), srcs)
 
 
 def canonical(instr: Instr) -> Step:
@@ -121,7 +143,7 @@ def is_fusable(instr: Instr) -> bool:
 
 
 @dataclass(frozen=True)
-class _Dependence:
+class Dependence:
     """Two steps of one region touch the same elements, and at least one writes them."""
 
     relation: Relation
@@ -129,7 +151,7 @@ class _Dependence:
     """The earlier one's result is a reduction, or the later one is a reduction that writes what the earlier touched."""
 
 
-def _dependences(first: Step, second: Step) -> list[_Dependence]:
+def dependences_between(first: Step, second: Step) -> list[Dependence]:
     found = []
     pairs = [(first.dst, second.dst, True, True)]
     pairs += [(first.dst, w, True, False) for w in second.reads()]
@@ -140,124 +162,8 @@ def _dependences(first: Step, second: Step) -> list[_Dependence]:
         relation = relate(a, b)
         if relation is not None:
             through = (first_writes and bool(first.kind == "reduce")) or (second_writes and second.kind == "reduce")
-            found.append(_Dependence(relation, through))
+            found.append(Dependence(relation, through))
     return found
-
-
-class _Group:
-    """A region while it grows."""
-
-    def __init__(self, steps: list[Step], head: bool = False, closed: bool = False) -> None:
-        self.steps = steps
-        self.head = head
-        self.closed = closed
-        self.region: Region | None = None
-
-
-class RegionBuilder:
-    """Partitions one straight-line run of instructions."""
-
-    def __init__(self) -> None:
-        self._groups: list[_Group] = []
-        self._others: dict[int, Instr] = {}
-        self._known: dict[tuple[int, int], list[_Dependence]] = {}
-        self._steps: list[Step] = []
-
-    def add(self, instr: Instr) -> None:
-        """Appends the next instruction of the run."""
-        kind = INSTRUCTIONS[instr.op].kind
-        if kind == "sync":
-            return
-        if not is_fusable(instr) and kind != "matmul":
-            group = _Group([], closed=True)
-            self._others[id(group)] = instr
-            self._groups.append(group)
-            return
-        step = canonical(instr)
-        if kind == "matmul":
-            group = _Group([step], head=True)
-            group.region = _analyse([step], True, self._between)
-            assert group.region is not None
-            self._groups.append(group)
-            return
-        self._place(step)
-
-    def _place(self, step: Step) -> None:
-        earlier = [i for i, g in enumerate(self._groups) if self._depends(g, step)]
-        if earlier:
-            last = earlier[-1]
-            for chosen in (self._movable(earlier, last), [last]):
-                groups = [self._groups[i] for i in chosen]
-                if any(g.closed for g in groups) or sum(g.head for g in groups) > 1:
-                    continue
-                steps = [s for g in groups for s in g.steps]
-                head = any(g.head for g in groups)
-                if head and not groups[0].head:
-                    continue
-                region = _analyse([*steps, step], head, self._between) if len(steps) < MAX_MEMBERS else None
-                if region is not None:
-                    merged = _Group([*steps, step], head)
-                    merged.region = region
-                    self._groups[last] = merged
-                    self._groups = [g for i, g in enumerate(self._groups) if i == last or i not in chosen]
-                    return
-                if len(chosen) == 1:
-                    break
-        group = _Group([step])
-        group.region = _analyse([step], False, self._between)
-        assert group.region is not None
-        self._groups.append(group)
-
-    def _movable(self, earlier: list[int], last: int) -> list[int]:
-        """Those of the `earlier` groups that may run as late as `last`."""
-        chosen = [last]
-        for i in reversed(earlier[:-1]):
-            between = [g for j, g in enumerate(self._groups) if i < j <= last and j not in chosen]
-            if not self._groups[i].closed and not any(self._order_matters(self._groups[i], g) for g in between):
-                chosen.append(i)
-        return sorted(chosen)
-
-    def _between(self, first: Step, second: Step) -> list[_Dependence]:
-        key = (id(first), id(second))
-        if key not in self._known:
-            self._known[key] = _dependences(first, second)
-            self._steps += [first, second]  # keeps both alive, so that their ids stay theirs
-        return self._known[key]
-
-    def _depends(self, group: _Group, step: Step) -> bool:
-        if id(group) in self._others:
-            return _touches(self._others[id(group)], step.instr)
-        if group.head and _touches(group.steps[0].instr, step.instr):
-            return True
-        return any(self._between(s, step) for s in group.steps)
-
-    def _order_matters(self, first: _Group, second: _Group) -> bool:
-        one = [self._others[id(first)]] if id(first) in self._others else [s.instr for s in first.steps]
-        two = [self._others[id(second)]] if id(second) in self._others else [s.instr for s in second.steps]
-        return any(_touches(a, b) for a in one for b in two)
-
-    def units(self) -> list[Unit]:
-        """The run in execution order."""
-        result: list[Unit] = []
-        for group in self._groups:
-            if id(group) in self._others:
-                result.append(self._others[id(group)])
-            else:
-                assert group.region is not None
-                result.append(group.region)
-        return result
-
-
-def _bases(instr: Instr) -> tuple[set[str], set[str]]:
-    reads = {s.base for s in instr.srcs if isinstance(s, View)}
-    return reads, {instr.dst.base}
-
-
-def _touches(first: Instr, second: Instr) -> bool:
-    """True if the order of two instructions matters, judged by the names of their bases."""
-    reads_a, writes_a = _bases(first)
-    reads_b, writes_b = _bases(second)
-    return bool(writes_a & (reads_b | writes_b) or reads_a & writes_b)
 
 
 def _find(parent: dict[tuple[int, int], tuple[int, int]], node: tuple[int, int]) -> tuple[int, int]:
@@ -267,17 +173,37 @@ def _find(parent: dict[tuple[int, int], tuple[int, int]], node: tuple[int, int])
     return node
 
 
-def _analyse(steps: Sequence[Step], head: bool, between: object) -> Region | None:
-    """The region of these steps in order; None if they gain nothing from one loop nest or cannot share one."""
-    assert callable(between)
+Between = Callable[[Step, Step], Sequence[Dependence]]
+
+
+def related_pairs(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    """Pairs (i, j), i before j, of steps that touch one base which one of them writes; ordered by j, then i."""
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for j, step in enumerate(steps):
+        reads = step.read_bases
+        found = {i for base in reads | {step.dst.base} for i in writers.get(base, ())}
+        found.update(readers.get(step.dst.base, ()))
+        for i in sorted(found):
+            yield i, j
+        writers.setdefault(step.dst.base, []).append(j)
+        for base in reads:
+            readers.setdefault(base, []).append(j)
+
+
+def analyse(steps: Sequence[Step], head: bool, between: Between, member: Callable[[Step, tuple[int, ...]], Member]
+            ) -> Region | None:  # fmt: skip
+    """The region of these steps in order; None if they gain nothing from one loop nest or cannot share one.
+
+    `between` gives the dependences of two steps, `member` places a step: both may remember what they gave before.
+    """
     parent = {(i, k): (i, k) for i, s in enumerate(steps) for k in range(len(s.extents))}
-    dependences: list[tuple[int, int, _Dependence]] = []
-    for j in range(len(steps)):
-        for i in range(j):
-            for found in between(steps[i], steps[j]):
-                dependences.append((i, j, found))
-                for a, b in found.relation.pairs:
-                    parent[_find(parent, (i, a))] = _find(parent, (j, b))
+    dependences: list[list[tuple[int, Dependence]]] = [[] for _ in steps]
+    for i, j in related_pairs(steps):
+        for found in between(steps[i], steps[j]):
+            dependences[j].append((i, found))
+            for a, b in found.relation.pairs:
+                parent[_find(parent, (i, a))] = _find(parent, (j, b))
     numbers: dict[tuple[int, int], int] = {}
     loops: list[tuple[int, ...]] = []
     extents: dict[int, Dim] = {}
@@ -293,9 +219,12 @@ def _analyse(steps: Sequence[Step], head: bool, between: object) -> Region | Non
             return None
         loops.append(mine)
     blocked: set[int] = set()
-    for i, j, found in dependences:
-        blocked.update(loops[i][k] for k in found.relation.first_blocked)
-        blocked.update(loops[j][k] for k in found.relation.second_blocked)
+    for j, earlier in enumerate(dependences):
+        for i, found in earlier:
+            if found.relation.first_blocked:
+                blocked.update(loops[i][k] for k in found.relation.first_blocked)
+            if found.relation.second_blocked:
+                blocked.update(loops[j][k] for k in found.relation.second_blocked)
     for step, mine in zip(steps, loops, strict=True):
         blocked.update(mine[k] for k in step.reduced)
     shared = set(extents)
@@ -310,31 +239,24 @@ def _analyse(steps: Sequence[Step], head: bool, between: object) -> Region | Non
             inputs = {s.base for s in product.srcs if isinstance(s, View)}
             if set(mine) != set(loops[0]) or step.kind == "reduce" or step.dst.base in inputs:
                 return None
-        if set(outer) != set(loops[0]) or any(not d.relation.pointwise for _, _, d in dependences):
+        if set(outer) != set(loops[0]) or any(not d.relation.pointwise for rows in dependences for _, d in rows):
             return None
-    members = [
-        Member(s, mine, frozenset(mine[k] for k in s.reduced), s.dst.mapped(mine),
-               tuple(w if isinstance(w, Imm) else w.mapped(mine) for w in s.srcs))
-        for s, mine in zip(steps, loops, strict=True)
-    ]  # fmt: skip
+    members = [member(s, mine) for s, mine in zip(steps, loops, strict=True)]
     if head:
         phase = Phase(frozenset(outer), frozenset(), members[1:])
         return Region(extents, outer, [phase], members[0])
     phases: list[Phase] = []
     where: list[int] = []
-    for j, member in enumerate(members):
+    classes = [frozenset(mine) for mine in loops]
+    for j, placed in enumerate(members):
         earliest = 0
-        for i, k, found in dependences:
-            if k != j:
-                continue
-            same = found.relation.pointwise and not found.through_reduction and set(loops[i]) == set(loops[j])
+        for i, found in dependences[j]:
+            same = found.relation.pointwise and not found.through_reduction and classes[i] == classes[j]
             earliest = max(earliest, where[i] + (0 if same else 1))
-        place = next((p for p in range(earliest, len(phases)) if _joins(phases[p], member)), len(phases))
+        place = next((p for p in range(earliest, len(phases)) if _joins(phases[p], placed)), len(phases))
         if place == len(phases):
-            phases.append(Phase(frozenset(member.loops), member.reduced))
-        if member.reduced:
-            phases[place].reduced = member.reduced
-        phases[place].members.append(member)
+            phases.append(Phase(frozenset(placed.loops), placed.reduced))
+        phases[place].add(placed)
         where.append(place)
     if len(phases) > 1 and not outer and any(len(mine) > 1 for mine in loops):
         return None
@@ -343,6 +265,5 @@ def _analyse(steps: Sequence[Step], head: bool, between: object) -> Region | Non
 
 def _joins(phase: Phase, member: Member) -> bool:
     """True if the phase has the member's loops, and its reductions (if both have any) run over the same classes."""
-    reducing = any(m.step.kind == "reduce" for m in phase.members)
-    same = not reducing or member.step.kind != "reduce" or member.reduced == phase.reduced
+    same = not phase.reducing or member.step.kind != "reduce" or member.reduced == phase.reduced
     return phase.loops == frozenset(member.loops) and same

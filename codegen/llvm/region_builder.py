@@ -1,0 +1,201 @@
+"""Grows regions along a straight-line run of instructions: each joins the groups that it depends on, if they can
+share a loop nest with it, or begins a group of its own.
+
+What an instruction can depend on is looked up by the names of the bases that it touches, and what was found out about a
+pair of instructions or the place of one in a nest is kept, so the work of a run grows with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from codegen.llvm.regions import (
+    Dependence,
+    Member,
+    Region,
+    Step,
+    Unit,
+    analyse,
+    canonical,
+    dependences_between,
+    is_fusable,
+    place,
+)
+from codegen.tile.instructions import INSTRUCTIONS
+from codegen.tile.ir import Instr, View
+
+MAX_MEMBERS = 48
+"""Most instructions of one region: keeps analysis and generated code small."""
+
+
+class _Group:
+    """A region while it grows, or one instruction with code of its own (`closed`)."""
+
+    def __init__(self, position: int, instr: Instr | None = None) -> None:
+        self.position = position
+        self.closed = instr
+        self.steps: list[Step] = []
+        self.head = False
+        self.region: Region | None = None
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+
+    def touch(self, instrs: Iterable[Instr]) -> None:
+        """Notes the names of the bases that the instructions read and write."""
+        for instr in instrs:
+            self.reads.update(s.base for s in instr.srcs if isinstance(s, View))
+            self.writes.add(instr.dst.base)
+
+
+class _Bases:
+    """Which groups read and write a base."""
+
+    def __init__(self) -> None:
+        self._readers: dict[str, dict[int, _Group]] = {}
+        self._writers: dict[str, dict[int, _Group]] = {}
+
+    def add(self, group: _Group) -> None:
+        for base in group.reads:
+            self._readers.setdefault(base, {})[group.position] = group
+        for base in group.writes:
+            self._writers.setdefault(base, {})[group.position] = group
+
+    def remove(self, group: _Group) -> None:
+        for base in group.reads:
+            self._readers[base].pop(group.position, None)
+        for base in group.writes:
+            self._writers[base].pop(group.position, None)
+
+    def conflicting(self, group: _Group) -> list[_Group]:
+        """The groups whose order with this one matters, judged by the names of bases; earliest first."""
+        found: dict[int, _Group] = {}
+        for base in group.writes:
+            found.update(self._readers.get(base, ()))
+            found.update(self._writers.get(base, ()))
+        for base in group.reads:
+            found.update(self._writers.get(base, ()))
+        return [found[position] for position in sorted(found)]
+
+
+class RegionBuilder:
+    """Partitions one straight-line run of instructions."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, _Group] = {}
+        """By position, which is also the order in which they run."""
+        self._bases = _Bases()
+        self._next = 0
+        self._known: dict[tuple[int, int], Sequence[Dependence]] = {}
+        self._placed: dict[tuple[int, tuple[int, ...]], Member] = {}
+        self._steps: list[Step] = []
+        """All of them: what is known goes by their ids."""
+
+    def add(self, instr: Instr) -> None:
+        """Appends the next instruction of the run."""
+        kind = INSTRUCTIONS[instr.op].kind
+        if kind == "sync":
+            return
+        if not is_fusable(instr) and kind != "matmul":
+            group = self._group(instr)
+            group.touch([instr])
+            self._bases.add(group)
+            return
+        step = canonical(instr)
+        self._steps.append(step)
+        if kind == "matmul" or not self._join(step):
+            self._begin(step, head=kind == "matmul")
+
+    def units(self) -> list[Unit]:
+        """The run in execution order."""
+        result: list[Unit] = []
+        for position in sorted(self._groups):
+            group = self._groups[position]
+            unit = group.closed or group.region
+            assert unit is not None
+            result.append(unit)
+        return result
+
+    def _group(self, instr: Instr | None = None) -> _Group:
+        group = self._groups[self._next] = _Group(self._next, instr)
+        self._next += 1
+        return group
+
+    def _begin(self, step: Step, head: bool) -> None:
+        group = self._group()
+        self._fill(group, [step], head, self._analyse([step], head))
+
+    def _fill(self, group: _Group, steps: list[Step], head: bool, region: Region | None) -> None:
+        assert region is not None
+        group.steps, group.head, group.region = steps, head, region
+        group.touch(s.instr for s in steps)
+        self._bases.add(group)
+
+    def _join(self, step: Step) -> bool:
+        """Puts the step into a region with groups that it depends on; False if that cannot be."""
+        alone = _Group(self._next)
+        alone.touch([step.instr])
+        earlier = [g for g in self._bases.conflicting(alone) if self._depends(g, step)]
+        if not earlier:
+            return False
+        last = earlier[-1]
+        movable = self._movable(earlier, last)
+        for chosen in (movable, [last]):
+            if any(g.closed for g in chosen) or sum(g.head for g in chosen) > 1:
+                continue
+            steps = [s for g in chosen for s in g.steps]
+            head = any(g.head for g in chosen)
+            if head and not chosen[0].head:
+                continue
+            region = self._analyse([*steps, step], head) if len(steps) < MAX_MEMBERS else None
+            if region is not None:
+                for group in chosen:
+                    self._bases.remove(group)
+                    if group is not last:
+                        del self._groups[group.position]
+                self._fill(last, [*steps, step], head, region)
+                return True
+            if len(chosen) == 1:
+                break
+        return False
+
+    def _movable(self, earlier: Sequence[_Group], last: _Group) -> list[_Group]:
+        """`last` and those of the `earlier` groups that fit a region with it and may run as late."""
+        chosen = [last]
+        size = len(last.steps) + 1
+        for group in reversed(earlier[:-1]):
+            if group.closed or size + len(group.steps) > MAX_MEMBERS:
+                continue
+            between = [g for g in self._bases.conflicting(group) if group.position < g.position <= last.position]
+            if all(g in chosen for g in between):
+                chosen.append(group)
+                size += len(group.steps)
+        return sorted(chosen, key=lambda g: g.position)
+
+    def _depends(self, group: _Group, step: Step) -> bool:
+        """True if the step touches what a conflicting group touches."""
+        if group.closed or (group.head and _touches(group.steps[0].instr, step.instr)):
+            return True
+        return any(s.meets(step) and self._between(s, step) for s in reversed(group.steps))
+
+    def _analyse(self, steps: Sequence[Step], head: bool) -> Region | None:
+        return analyse(steps, head, self._between, self._place)
+
+    def _between(self, first: Step, second: Step) -> Sequence[Dependence]:
+        key = (id(first), id(second))
+        if key not in self._known:
+            self._known[key] = dependences_between(first, second)
+        return self._known[key]
+
+    def _place(self, step: Step, loops: tuple[int, ...]) -> Member:
+        key = (id(step), loops)
+        if key not in self._placed:
+            self._placed[key] = place(step, loops)
+        return self._placed[key]
+
+
+def _touches(first: Instr, second: Instr) -> bool:
+    """True if the order of two instructions matters, judged by the names of their bases."""
+    one, two = _Group(0), _Group(1)
+    one.touch([first])
+    two.touch([second])
+    return bool(one.writes & (two.reads | two.writes) or one.reads & two.writes)
