@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_values, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View
@@ -82,7 +82,7 @@ class Problem:
 def problem_of(node: Node) -> Problem:
     """Reads the body: an Attention node, head transposes around it. NotLowerable for anything else."""
     body = body_of(node)
-    values = body_values(node)
+    values = outer_values(node)
     anchors = [n for n in body.nodes if n.op == "Attention"]
     if len(anchors) != 1 or any(n.op not in ("Attention", "Transpose") for n in body.nodes):
         raise NotLowerable("the body is not one attention with head transposes")

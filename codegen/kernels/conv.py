@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from codegen.kernels.attached import Attached, store_results
 from codegen.kernels.conv_core import ConvShape, conv_tilings, emit_conv, weight_packing, weight_shape
 from codegen.kernels.conv_cube import (
     cube_tilings,
@@ -17,10 +18,10 @@ from codegen.kernels.conv_cube import (
 from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes, transposed_axes
 from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_tilings
 from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, WindowTiling, emit_depthwise, window_tilings
-from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.elementwise import ElementwiseEmitter, Operand
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
-from codegen.kernels.operands import NotLowerable, shape_of
-from codegen.kernels.region_space import Space, body_of, order, outer_outputs, outer_values
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
+from codegen.kernels.region_space import Space, order
 from codegen.kernels.region_task import KernelTask, physical
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
@@ -46,9 +47,7 @@ def lower_conv(node: Node, target: Target, tiling: Tiling | None = None) -> list
     anchor = body.nodes[0]
     if anchor.op not in ("Conv", "ConvInteger", "ConvTranspose"):
         raise NotLowerable(f"{anchor.op} is no convolution")
-    if refused := [n for n in body.nodes[1:] if not can_emit(n)]:
-        raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
-    values = outer_values(node)
+    values = outer_inputs(node)
     x, w, third = (None if v is None else values.get(v.name, v) for v in (*anchor.inputs, None)[:3])
     bias = None if anchor.op == "ConvInteger" else third
     assert x is not None and w is not None
@@ -87,8 +86,7 @@ class _Lowering:
     def __init__(self, node: Node, target: Target, x: Value, w: Value, bias: Value | None) -> None:
         self.node, self.target, self.x, self.w, self.bias = node, target, x, w, bias
         self.anchor = body_of(node).nodes[0]
-        self.tail = body_of(node).nodes[1:]
-        self.values = outer_values(node)
+        self.attached = Attached(body_of(node).nodes[1:], outer_inputs(node), [self.anchor.output.name])
         self.outputs = outer_outputs(node)
         self._start()
         self.emitters = 0
@@ -97,11 +95,6 @@ class _Lowering:
         assert self.anchor.output.shape is not None
         self.shape: tuple[Dim, ...] = self.anchor.output.shape
         self.format = self.outputs[0][1].format
-        used = {v.name for n in self.tail for v in n.inputs if v is not None}
-        self.read = {
-            name: v for name, v in self.values.items()
-            if name in used and immediate(v) is None and name != self.anchor.output.name
-        }  # fmt: skip
 
     def _start(self) -> None:
         self.task = KernelTask(self.node, "conv", self.target)
@@ -149,7 +142,7 @@ class _Lowering:
 
     def _space(self, merge: bool) -> Space:
         channel = order(self.format, len(self.shape)).index(1)
-        values = [*self.read.values(), *(v for _, v in self.outputs)]
+        values = [*self.attached.extras.values(), *(v for _, v in self.outputs)]
         return Space(self.task, self.shape, self.format, values, apart=[channel], merge=merge)
 
     def _program_axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -302,14 +295,9 @@ class _Lowering:
             result = emitter.apply("TADD", wide_dtype, result, wide)
         if dtype in (F16, BF16):
             result = emitter.apply("TCVT", dtype, result)
-        operands: dict[str, Operand] = {self.anchor.output.name: result}
-        for name, value in self.values.items():
-            if (constant := immediate(value)) is not None:
-                operands[name] = constant
-        for name, value in self.read.items():
-            operands[name] = paths.vector_input(space.view(value, groups, acc.shape), sizes, value.dtype)
-        for n in self.tail:
-            paths.require(n.output.dtype)
-        emitter.run(self.tail, operands, body_of(self.node).outputs)
-        for name, value in self.outputs:
-            paths.store(space.view(value, groups, acc.shape, "out"), operands[name], sizes, value.dtype)
+        def view(value: Value, role: str = "in") -> View:
+            return space.view(value, groups, acc.shape, role)
+
+        given = {self.anchor.output.name: result}
+        operands = self.attached.emit(emitter, paths, view, given, body_of(self.node).outputs)
+        store_results(paths, emitter, self.outputs, operands, lambda value: view(value, "out"))

@@ -184,7 +184,7 @@ def cube_tilings(shape: ConvShape, target: Target) -> Iterator[CubeConvTiling]:
 def transposed_tilings_on_cube(shape: TransposedShape, target: Target) -> Iterator[CubeConvTiling]:
     """As `cube_tilings`; the positions are those of one phase."""
     outs = [ceildiv(a.out, a.stride) for a in shape.axes]
-    return _tilings(outs, [(ceildiv(a.kernel, a.stride), 1, 1) for a in shape.axes], shape, target)
+    return _tilings(outs, [(-(-a.kernel // a.stride), 1, 1) for a in shape.axes], shape, target)
 
 
 def _tilings(

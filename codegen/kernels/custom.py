@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from codegen.kernels.operands import NotLowerable, body_of, body_values
+from codegen.kernels.operands import NotLowerable, body_of, outer_values
 from codegen.targets.target import Target
 from codegen.tile.ir import Instr, Param, Program, walk
 from codegen.tile.text import parse_program, program_to_text
@@ -45,7 +45,7 @@ def custom_operators() -> frozenset[str]:
 def lower_custom(node: Node, target: Target) -> list[Record]:
     """The task of a Fused node that holds one registered operator. InvalidModel if its program does not fit."""
     [inner] = body_of(node).nodes
-    outside = body_values(node)
+    outside = outer_values(node)
     inputs = [None if v is None else outside.get(v.name, v) for v in inner.inputs]
     outputs = [outside.get(v.name, v) for v in inner.outputs]
     if all(v.shape is not None and product(v.shape) == 0 for v in outputs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codegen.kernels.custom import custom_operators
-from codegen.kernels.epilogue import ELEMENTWISE
+from codegen.kernels.elementwise import ELEMENTWISE
 from codegen.kernels.registry import claims
 from codegen.targets.target import Target
 from graph_opt.fusion.families import Family, Kernels

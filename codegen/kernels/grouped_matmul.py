@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from codegen.kernels.attached import Attached, store_results
 from codegen.kernels.conv_core import panel_width
-from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.elementwise import ElementwiseEmitter, Operand
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_outputs, outer_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
@@ -45,12 +46,13 @@ def lower_grouped_matmul(node: Node, target: Target, tiling: Tiling | None = Non
 class _Lowering:
     def __init__(self, node: Node, target: Target) -> None:
         self.target = target
-        self.body, self.values = body_of(node), body_values(node)
+        self.body, self.values = body_of(node), outer_values(node)
         self.anchor, *self.rest = self.body.nodes
-        if self.anchor.op != "GroupedMatMul" or any(not can_emit(n) for n in self.rest):
-            raise NotLowerable("the body is not a grouped product followed by element-wise operators")
+        if self.anchor.op != "GroupedMatMul":
+            raise NotLowerable(f"{self.anchor.op} is no grouped product")
+        self.attached = Attached(self.rest, self.values, [self.anchor.output.name])
         self.x, self.w, self.offsets = (self._outer(v) for v in self.anchor.inputs)
-        self.outputs = [(v, self.values[v.name]) for v in self.body.outputs]
+        self.outputs = outer_outputs(node)
         self.task = KernelTask(node, "grouped_matmul", target)
         self.paths = MemoryPaths(self.task, target)
 
@@ -81,8 +83,8 @@ class _Lowering:
             raise NotLowerable("matrices of run-time size")
         if any(o.shape != shape for _, o in self.outputs) or any(not v.format.is_plain for v in self.values.values()):
             raise NotLowerable("results differ in shape from the product, or values are not in plain order")
-        self.extras = self._extras()
-        seen = [*self.extras.values(), *(o for _, o in self.outputs)]
+        self._check_extras()
+        seen = [*self.attached.extras.values(), *(o for _, o in self.outputs)]
         self.space = Space(task, shape, PLAIN, seen, apart=(0, 1))
         m = self.space.extents[0]
         x = task.operand(self.x, "in", (m, k))
@@ -110,19 +112,13 @@ class _Lowering:
                 self._finish(acc, block, (start + axis(0), self.columns * p + axis(1)))
         return [task.record(2 * m * k * n)]
 
-    def _extras(self) -> dict[str, Value]:
-        """By name in the body: what the epilogue reads beside the product; NotLowerable if it cannot broadcast."""
-        made = {v.name for n in self.body.nodes for v in n.outputs}
-        found: dict[str, Value] = {}
-        for v in (v for n in self.rest for v in n.inputs):
-            if v is not None and v.name not in made and immediate(self._outer(v)) is None:
-                found[v.name] = self._outer(v)
+    def _check_extras(self) -> None:
+        """NotLowerable unless it is known how further operands broadcast to the product."""
         result = shape_of(self.anchor.output)
-        for v in found.values():
+        for v in self.attached.extras.values():
             shape = shape_of(v)
             if len(shape) > 2 or any(d not in (1, whole) for d, whole in zip(shape[::-1], result[::-1], strict=False)):
                 raise NotLowerable(f"{v.name} may or may not broadcast")
-        return found
 
     def _weight(self, groups: int, k: int, n: int) -> Buffer:
         """The matrices as [groups, k, n], constants of hosts in panels [groups, ceil(n/NR), k, NR]."""
@@ -134,25 +130,18 @@ class _Lowering:
     def _finish(self, acc: View, block: tuple[int, int], index: Sequence[Dim]) -> None:
         """Computes and stores the results of the block at `index`."""
         paths, made = self.paths, self.anchor.output
-        stores = [self.space.view(outer, index, acc.shape, "out") for _, outer in self.outputs]
+
+        def view(value: Value, role: str = "in") -> View:
+            return self.space.view(value, index, acc.shape, role)
+
         if not self.rest:
-            paths.store_accumulator(stores[0], acc, block, made.dtype)
+            ((_, outer),) = self.outputs
+            paths.store_accumulator(view(outer, "out"), acc, block, made.dtype)
             return
         emitter = ElementwiseEmitter(self.task, block, acc.shape)
         source = accumulator_dtype(self.x.dtype)
         result: Operand = paths.to_vector(acc, block, source)
         if made.dtype != source:
             result = emitter.apply("TCVT", made.dtype, result)
-        operands: dict[str, Operand] = {made.name: result}
-        for name, value in self.extras.items():
-            view = self.space.view(value, index, acc.shape)
-            operands[name] = paths.vector_input(view, block, value.dtype)
-        for v in (v for n in self.rest for v in n.inputs):
-            constant = None if v is None else immediate(self._outer(v))
-            if v is not None and constant is not None:
-                operands[v.name] = constant
-        emitter.run(self.rest, operands, [inner for inner, _ in self.outputs])
-        for (inner, _), store in zip(self.outputs, stores, strict=True):
-            held = operands[inner.name]
-            assert isinstance(held, View)
-            paths.store(store, held)
+        operands = self.attached.emit(emitter, paths, view, {made.name: result}, self.body.outputs)
+        store_results(paths, emitter, self.outputs, operands, lambda value: view(value, "out"))

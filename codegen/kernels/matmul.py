@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from codegen.kernels.attached import Attached, store_results
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.cube_blocks import CubeBlock, best_blocks, powers
-from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.elementwise import ElementwiseEmitter, Operand
 from codegen.kernels.memory_paths import MemoryPaths, Part, accumulator_dtype
-from codegen.kernels.operands import NotLowerable, block_extent, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, block_extent, body_of, outer_outputs, outer_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
@@ -95,9 +96,9 @@ def problem_of(node: Node) -> Problem:
     """Reads the anchor of the body; NotLowerable if it is none or its operands have an unexpected form."""
     nodes = body_of(node).nodes
     anchor = nodes[0]
-    if anchor.op not in ANCHORS or any(not can_emit(n) for n in nodes[1:]):
-        raise NotLowerable("the body is not a product followed by element-wise operators")
-    values = body_values(node)
+    if anchor.op not in ANCHORS:
+        raise NotLowerable(f"{anchor.op} is no product")
+    values = outer_values(node)
     a, b = (_value(anchor, i, values) for i in (0, 1))
     zeros = [_zero_point(anchor, i, values) for i in (2, 3)] if anchor.op == "MatMulInteger" else [None, None]
     sa, sb = shape_of(a), shape_of(b)
@@ -143,8 +144,9 @@ class _Lowering:
     def __init__(self, node: Node, target: Target) -> None:
         self.node, self.target = node, target
         self.body = body_of(node)
-        self.values = body_values(node)
+        self.values = outer_values(node)
         self.problem = problem_of(node)
+        self.attached = Attached(self.body.nodes[1:], self.values, [self.problem.anchor.output.name])
         self.task = KernelTask(node, "matmul", target)
         self.paths = MemoryPaths(self.task, target)
 
@@ -152,15 +154,16 @@ class _Lowering:
         """Lays out the index space: groups of axes, and which of them are rows and columns."""
         p = self.problem
         result = shape_of(p.anchor.output)
-        self.outputs = outputs = [(v, self.values[v.name]) for v in self.body.outputs]
+        self.outputs = outputs = outer_outputs(self.node)
         if any(o.shape != result or not o.format.is_plain for _, o in outputs):
             raise NotLowerable("results differ in shape or format from the product")
-        self.extras = extras = self._extras()
+        self._check_extras()
         rank = len(result)
         left = Value("", p.a.dtype, (*_lead(p.a, rank), result[-2], 1))
         right = Value("", p.b.dtype, (*_lead(p.b, rank), 1, result[-1]))
         apart = (rank - 2, rank - 1) if p.trans_a else (rank - 1,)
-        space = Space(self.task, result, p.a.format, [left, right, *extras, *(o for _, o in outputs)], apart)
+        seen = [left, right, *self.attached.extras.values(), *(o for _, o in outputs)]
+        space = Space(self.task, result, p.a.format, seen, apart)
         self.space = space
         n_group = len(space.groups) - 1
         # Axes that the layout of an operand needs are there even where their extent is 1.
@@ -212,24 +215,17 @@ class _Lowering:
         work = 2 * product(shape_of(p.anchor.output)) * p.k
         return [self.task.record(work)]
 
-    def _extras(self) -> list[Value]:
-        """Further inputs of the body's nodes that need a parameter."""
+    def _check_extras(self) -> None:
+        """NotLowerable unless it is known how all operands broadcast to the product."""
         p = self.problem
-        made = {v.name for n in self.body.nodes for v in n.outputs}
-        found: dict[str, Value] = {}
-        for n in self.body.nodes[1:]:
-            for v in n.inputs:
-                if v is not None and v.name not in made and immediate(self.values.get(v.name, v)) is None:
-                    found[v.name] = self.values[v.name]
         result = shape_of(p.anchor.output)
-        for v in found.values():
+        for v in self.attached.extras.values():
             shape = shape_of(v)
             if len(shape) > len(result) or not v.format.is_plain:
                 raise NotLowerable("an operand with more axes than the product, or not in plain order")
             _check_broadcast(v.name, shape, result[len(result) - len(shape) :])
         for v in (p.a, p.b):
             _check_broadcast(v.name, _lead(v, len(result)), result[:-2])
-        return list(found.values())
 
     def _groups(self, value: Value, always: Sequence[int]) -> list[int]:
         places = self.space._places(value)
@@ -450,15 +446,17 @@ class _Lowering:
             self._finish_part(part, corrections, [part.moved(i) for i in index])
 
     def _finish_part(self, part: Part, corrections: Sequence[View], index: Sequence[Dim]) -> None:
-        p, paths, extras, outputs = self.problem, self.paths, self.extras, self.outputs
-        acc, extents = part.view, part.view.shape
-        made, rest = p.anchor.output, self.body.nodes[1:]
-        acc_dtype = accumulator_dtype(p.a.dtype)
-        stores = {inner.name: self.space.view(outer, index, extents, "out") for inner, outer in outputs}
-        if not rest and p.alpha == 1.0 and not corrections:
-            paths.store_accumulator(stores[made.name], acc, part.shape, made.dtype)
+        p, paths, acc = self.problem, self.paths, part.view
+        made, acc_dtype = p.anchor.output, accumulator_dtype(p.a.dtype)
+
+        def view(value: Value, role: str = "in") -> View:
+            return self.space.view(value, index, acc.shape, role)
+
+        if not self.attached.nodes and p.alpha == 1.0 and not corrections:
+            ((_, outer),) = self.outputs
+            paths.store_accumulator(view(outer, "out"), acc, part.shape, made.dtype)
             return
-        emitter = ElementwiseEmitter(self.task, part.shape, extents)
+        emitter = ElementwiseEmitter(self.task, part.shape, acc.shape)
         result: Operand = paths.to_vector(acc, part.shape, acc_dtype)
         for correction in corrections:
             result = emitter.apply("TSUB", acc_dtype, result, correction)
@@ -466,21 +464,8 @@ class _Lowering:
             result = emitter.apply("TMUL", acc_dtype, result, p.alpha)
         if made.dtype != acc_dtype:
             result = emitter.apply("TCVT", made.dtype, result)
-        operands: dict[str, Operand] = {made.name: result}
-        inner_names = {outer.name: name for name, outer in self.values.items()}
-        for value in extras:
-            view = self.space.view(value, index, extents)
-            operands[inner_names[value.name]] = paths.vector_input(view, part.shape, value.dtype)
-        for n in rest:
-            for v in n.inputs:
-                constant = None if v is None else immediate(self.values.get(v.name, v))
-                if v is not None and constant is not None:
-                    operands[v.name] = constant
-        emitter.run(rest, operands, [inner for inner, _ in outputs])
-        for inner, _ in outputs:
-            held = operands[inner.name]
-            assert isinstance(held, View)
-            paths.store(stores[inner.name], held)
+        operands = self.attached.emit(emitter, paths, view, {made.name: result}, self.body.outputs)
+        store_results(paths, emitter, self.outputs, operands, lambda value: view(value, "out"))
 
 
 def _check_broadcast(name: str, shape: Sequence[Dim], result: Sequence[Dim]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from codegen.kernels.index_words import IndexWords
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_values, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
@@ -22,7 +22,7 @@ def lower_moe(node: Node, target: Target) -> list[Record]:
     """One task for a Fused node around a MoeRoute; NotLowerable says why there is none."""
     body = body_of(node)
     (route,) = body.nodes
-    values = body_values(node)
+    values = outer_values(node)
     indices = values[route.inputs[0].name] if route.inputs[0] is not None else None
     if indices is None or indices.dtype != I64 or any(not v.format.is_plain for v in values.values()):
         raise NotLowerable("indices are i64 in plain order")

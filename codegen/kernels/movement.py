@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from codegen.kernels.movement_chip import gather_on_chip, running_sum_on_chip
 from codegen.kernels.movement_copy import MovementTiling, Walk, emit_copy, movement_tilings, program_dim
-from codegen.kernels.operands import NotLowerable, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, shape_of
 from codegen.kernels.region import grid_blocks
-from codegen.kernels.region_space import body_of, order, outer_values
+from codegen.kernels.region_space import order
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.resize import lower_resize
 from codegen.kernels.tiling import Tiling, first_fit
@@ -30,7 +30,7 @@ class Move:
         if len(body.nodes) != 1:
             raise NotLowerable("movement kernels hold one operator")
         self.op = body.nodes[0]
-        known = outer_values(node)
+        known = outer_inputs(node)
         self.inputs = [None if v is None else known.get(v.name, v) for v in self.op.inputs]
         made = {inner.name: outer for inner, outer in zip(body.outputs, node.outputs, strict=True)}
         self.outputs = [made.get(v.name) for v in self.op.outputs]

@@ -22,11 +22,24 @@ def shape_of(value: Value) -> tuple[Dim, ...]:
     return value.shape
 
 
-def body_values(node: Node) -> dict[str, Value]:
-    """The values outside of a Fused node by the names that its body uses for them."""
+def outer_inputs(node: Node) -> dict[str, Value]:
+    """By name in the body: the values of the graph that a Fused node takes, constants inside included."""
     body = body_of(node)
-    pairs = zip([*body.inputs, *body.outputs], [*node.inputs, *node.outputs], strict=True)
-    return {inner.name: outer for inner, outer in pairs if outer is not None}
+    found = {inner.name: outer for inner, outer in zip(body.inputs, node.inputs, strict=True) if outer is not None}
+    for value in body.values.values():
+        if value.is_constant:
+            found.setdefault(value.name, value)
+    return found
+
+
+def outer_outputs(node: Node) -> list[tuple[str, Value]]:
+    """(name in the body, value of the graph) of each result."""
+    return [(inner.name, outer) for inner, outer in zip(body_of(node).outputs, node.outputs, strict=True)]
+
+
+def outer_values(node: Node) -> dict[str, Value]:
+    """By name in the body: everything that a Fused node takes or gives."""
+    return {**outer_inputs(node), **dict(outer_outputs(node))}
 
 
 def block_extent(block: int, at: Dim, total: Dim) -> Dim:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import TypeVar
 
-from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.attached import Attached, store_results
+from codegen.kernels.elementwise import ElementwiseEmitter, can_emit, immediate
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.movement import first_index
 from codegen.kernels.movement_copy import Walk
-from codegen.kernels.operands import NotLowerable, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region import RegionTiling, blocks, grid_blocks, region_tilings
-from codegen.kernels.region_space import body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
@@ -79,7 +79,7 @@ class _Body:
     """The body of a Fused node, read through its views."""
 
     def __init__(self, node: Node) -> None:
-        self.outer: Mapping[str, Value] = outer_values(node)
+        self.outer: Mapping[str, Value] = outer_inputs(node)
         self.nodes = body_of(node).nodes
         if refused := [n for n in self.nodes if n.op not in _SOURCES and n.op != "Concat" and not can_emit(n)]:
             raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
@@ -351,18 +351,13 @@ def _emit_piece(
     tiles = list(bounds)
     if paths.explicit:
         tiles[-1] = -(-tiles[-1] // 32) * 32
-    operands: dict[str, Operand] = {}
-    for name, (value, place) in piece.leaves.items():
-        constant = immediate(value)
-        operands[name] = constant or paths.vector_input(view(value, place), tiles, value.dtype)
-    for n in piece.graph.nodes:
-        paths.require(n.output.dtype)
+    def leaf(value: Value) -> View:
+        return view(*piece.leaves[value.name])
+
     emitter = ElementwiseEmitter(task, tiles, count, prefix=prefix)
-    emitter.run(piece.graph.nodes, operands, [piece.result])
-    destination = view(output, piece.box.place(shape_of(output)), "out")
-    paths.store(destination, _storable(operands[piece.result.name], paths), tiles, output.dtype)
-
-
-def _storable(result: Operand, paths: MemoryPaths) -> Operand | float:
-    """What `MemoryPaths.store` takes: a view, or the number of an immediate."""
-    return result if isinstance(result, View) else result.value
+    operands = Attached(piece.graph.nodes, {}).emit(emitter, paths, leaf, {}, [piece.result])
+    name = piece.result.name
+    if name in piece.leaves:
+        operands[name] = immediate(piece.result) or paths.vector_input(leaf(piece.result), tiles, output.dtype)
+    result = [(name, output)]
+    store_results(paths, emitter, result, operands, lambda value: view(value, piece.box.place(shape_of(value)), "out"))

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes
 from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, WindowTiling, emit_windows, window_tilings
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.reduction import lower_reduction
-from codegen.kernels.region_space import body_of, outer_outputs, outer_values
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
@@ -43,7 +42,7 @@ class _Pool:
             raise NotLowerable("indices as a result")
         source = op.inputs[0]
         assert source is not None
-        self.x, self.y = outer_values(node).get(source.name, source), outputs[0][1]
+        self.x, self.y = outer_inputs(node).get(source.name, source), outputs[0][1]
         x, shape, self.result = self.x, shape_of(self.x), shape_of(self.y)
         self.average = op.op == "AveragePool"
         narrow = x.dtype in (F16, BF16)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_values, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
@@ -49,7 +49,7 @@ class Recurrence(ABC):
         if len(body.nodes) != 1:
             raise NotLowerable("more than one layer")
         self.anchor = body.nodes[0]
-        self.values = body_values(node)
+        self.values = outer_values(node)
         self.target = target
         self._check_attributes()
         x, self.w, self.r, self.b, self.lengths, self.h0 = (self._value(i) for i in range(6))

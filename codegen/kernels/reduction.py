@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.attached import Attached, ViewOf, store_results
+from codegen.kernels.elementwise import ElementwiseEmitter, Operand, immediate
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region import blocks, grid_blocks
-from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
+from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
@@ -80,7 +81,7 @@ class _Lowering:
     def __init__(self, node: Node, target: Target) -> None:
         self.node = node
         self.body = body_of(node)
-        self.values = outer_values(node)
+        self.values = outer_inputs(node)
         self.outputs = outer_outputs(node)
         self.task = KernelTask(node, "reduction", target)
         self.paths = MemoryPaths(self.task, target)
@@ -91,11 +92,11 @@ class _Lowering:
             raise NotLowerable("the body has no reduction")
         self.anchor = self.body.nodes[place]
         self.before, self.after = self.body.nodes[:place], self.body.nodes[place + 1 :]
-        if refused := [n for n in (*self.before, *self.after) if not can_emit(n)]:
-            raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
         source = self.anchor.inputs[0]
         assert source is not None
         self.source = source
+        given = [v.name for n in (*self.before, self.anchor) for v in n.outputs]
+        self.prologue, self.epilogue = Attached(self.before, self.values), Attached(self.after, self.values, given)
         self.dtype = source.dtype
         self.full = shape_of(source)
         self.rank = len(self.full)
@@ -136,15 +137,12 @@ class _Lowering:
         out = self.anchor.output
         kept = [a for a in range(self.rank) if a not in self.axes]
         keepdims = self.normalises or out.shape is not None and len(out.shape) == self.rank
-        seen: list[Value] = []
-        used = {v.name for n in self.body.nodes for v in n.inputs if v is not None}
-        skip = {v.name for v in self.anchor.inputs[1:] if v is not None} if self.op in REDUCE else set()
-        for name, value in self.values.items():
-            if name in used and name not in skip and immediate(value) is None:
-                seen.append(value)
-        self.read = {n: v for n, v in self.values.items() if n in used and n not in skip and immediate(v) is None}
-        after = {v.name for n in self.after for v in n.inputs if v is not None}
-        small = [v for n, v in self.read.items() if n in after and n != self.source.name] if not self.normalises else []
+        # A reduction's further input are its axes.
+        inputs = [self.source] if self.op in REDUCE else [v for v in self.anchor.inputs if v is not None]
+        own = {v.name: self.values[v.name] for v in inputs if v.name in self.values}
+        own = {name: value for name, value in own.items() if immediate(value) is None}
+        seen = {**self.prologue.extras, **own, **self.epilogue.extras}
+        small = [v for n, v in self.epilogue.extras.items() if n != self.source.name] if not self.normalises else []
         for value in [*small, *(v for _, v in self.outputs)]:
             if not keepdims:
                 assert value.shape is not None
@@ -153,7 +151,7 @@ class _Lowering:
             for v in self.anchor.inputs[1:]:
                 if v is not None and v.name in self.values:
                     logical[self.values[v.name].name] = (1,)
-        values = [*seen, *(v for _, v in self.outputs)]
+        values = [*seen.values(), *(v for _, v in self.outputs)]
         return Space(self.task, self.full, self.format, values, kinds=kinds, logical=logical)
 
     def candidates(self) -> Iterator[ReductionTiling]:
@@ -209,7 +207,7 @@ class _Lowering:
             raise NotLowerable(f"{self.op} on {self.dtype}")
         if self.normalises and not self.dtype.is_float:
             raise NotLowerable(f"{self.op} on {self.dtype}")
-        for dtype in (self.dtype, self.compute, *(n.output.dtype for n in (*self.before, *self.after))):
+        for dtype in (self.dtype, self.compute):
             self.paths.require(dtype)
         if len(self.anchor.outputs) > 1 and any(v.uses for v in self.anchor.outputs[1:]):
             raise NotLowerable("mean and deviation as results")
@@ -285,11 +283,11 @@ class _Lowering:
         shape = tuple(self.blocks.get(g) or self.pieces[g] or 1 for g in groups)
         self._stats += 1
         emitter = ElementwiseEmitter(self.task, self._rows(shape) or (1,), extents, prefix=f"c{self._stats}_")
-        operands = self._operands(self.before, index, extents, emitter.shape)
-        if self.source.name in self.values and self.source.name not in operands:
-            operands[self.source.name] = self._input(self.values[self.source.name], index, extents, emitter.shape)
-        emitter.run(self.before, operands, [self.source])
-        x = operands[self.source.name]
+        name = self.source.name
+        operands = self.prologue.emit(emitter, self.paths, self._viewer(index, extents), {}, [self.source])
+        if name in self.values and name not in operands:
+            operands[name] = self._input(self.values[name], index, extents, emitter.shape)
+        x = operands[name]
         if isinstance(x, Imm):
             constant = emitter.tile(self.dtype)
             self.task.expands(constant, x)
@@ -302,17 +300,8 @@ class _Lowering:
         """A value where the vector engine reads it; `shape` is the static one of the block's tiles."""
         return self.paths.vector_input(self.space.view(value, index, extents), shape, value.dtype)
 
-    def _operands(
-        self, nodes: Sequence[Node], index: Sequence[Dim], extents: Sequence[Dim], shape: Sequence[int]
-    ) -> dict[str, Operand]:
-        used = {v.name for n in nodes for v in n.inputs if v is not None}
-        result: dict[str, Operand] = {}
-        for name, value in self.values.items():
-            if (constant := immediate(value)) is not None:
-                result[name] = constant
-            elif name in used:
-                result[name] = self._input(value, index, extents, shape)
-        return result
+    def _viewer(self, index: Sequence[Dim], extents: Sequence[Dim], role: str = "in") -> ViewOf:
+        return lambda value: self.space.view(value, index, extents, role)
 
     def _stat(self, dtype: DType | None = None) -> View:
         """A tile over the kept positions, as a view of them."""
@@ -367,16 +356,15 @@ class _Lowering:
         out = self.anchor.output
         if self.compute != self.dtype and self.op not in ARG:
             result = self.small.apply("TCVT", self.dtype, result)
-        index = self._kept_index()
-        operands = self._operands(self.after, index, self.kept_counts or (1,), self.small.shape)
-        operands[out.name] = result
-        self.small.run(self.after, operands, self.body.outputs)
+        index, extents = self._kept_index(), self.kept_counts or (1,)
+        viewer = self._viewer(index, extents)
+        operands = self.epilogue.emit(self.small, self.paths, viewer, {out.name: result}, self.body.outputs)
         for name, value in self.outputs:
-            held, shape = operands[name], self.small.shape
+            held = operands[name]
             if self.op in ARG and held == result and value.dtype == I64 and self.paths.explicit:
                 self._store_words(value, held, index)
                 continue
-            self.paths.store(self.space.view(value, index, self.kept_counts or (1,), "out"), held, shape, value.dtype)
+            store_results(self.paths, self.small, [(name, value)], operands, self._viewer(index, extents, "out"))
 
     def _store_words(self, value: Value, held: Operand, index: Sequence[Dim]) -> None:
         """Positions as i64 from an engine of 32 bits: low words, and zeros above."""
@@ -521,13 +509,12 @@ class _Lowering:
             out = self.anchor.output
             if out.dtype != self.compute:
                 value = c.emitter.apply("TCVT", out.dtype, value)
-            operands = self._operands(self.after, c.index, c.counts, c.emitter.shape)
-            operands[out.name] = value
-            operands.setdefault(self.source.name, c.x) if self.compute == self.dtype else None
-            c.emitter.run(self.after, operands, self.body.outputs)
-            for name, outer in self.outputs:
-                view = self.space.view(outer, c.index, c.counts, "out")
-                self.paths.store(view, operands[name], c.emitter.shape, outer.dtype)
+            given: dict[str, Operand] = {out.name: value}
+            if self.source.name not in self.values and self.compute == self.dtype:
+                given[self.source.name] = c.x
+            viewer = self._viewer(c.index, c.counts)
+            operands = self.epilogue.emit(c.emitter, self.paths, viewer, given, self.body.outputs)
+            store_results(self.paths, c.emitter, self.outputs, operands, self._viewer(c.index, c.counts, "out"))
 
 
 def _neutral(op: str, dtype: DType) -> float | int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from codegen.kernels.epilogue import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.attached import Attached, store_results
+from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, shape_of
-from codegen.kernels.region_space import Space, body_of, outer_outputs, outer_values
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
+from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
@@ -72,8 +73,7 @@ def grid_blocks(task: KernelTask, extents: Sequence[Dim], block: Sequence[int]) 
 def lower_region(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of element-wise operators; NotLowerable says why there is none."""
     body = body_of(node)
-    if refused := [n for n in body.nodes if not can_emit(n)]:
-        raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
+    attached = Attached(body.nodes, outer_inputs(node))
     outputs = outer_outputs(node)
     first = outputs[0][1]
     shape = shape_of(first)
@@ -82,43 +82,27 @@ def lower_region(node: Node, target: Target, tiling: Tiling | None = None) -> li
     if any(d == 0 for d in shape):
         return []
     candidates = region_tilings(len(body.nodes))
-    return first_fit(candidates, lambda chosen: _emit(node, target, outputs, chosen), tiling)
+    return first_fit(candidates, lambda chosen: _emit(node, target, attached, chosen), tiling)
 
 
-def _emit(
-    node: Node, target: Target, outputs: Sequence[tuple[str, Value]], tiling: RegionTiling
-) -> list[Record]:
-    body, values = body_of(node), outer_values(node)
-    used = {v.name for n in body.nodes for v in n.inputs if v is not None}
-    read = {name: v for name, v in values.items() if name in used and immediate(v) is None}
+def _emit(node: Node, target: Target, attached: Attached, tiling: RegionTiling) -> list[Record]:
+    outputs, nodes = outer_outputs(node), attached.nodes
     first = outputs[0][1]
+    shape = shape_of(first)
     task = KernelTask(node, "region", target)
     paths = MemoryPaths(task, target)
-    space = Space(task, shape_of(first), first.format, [*read.values(), *(o for _, o in outputs)])
+    space = Space(task, shape, first.format, [*attached.extras.values(), *(o for _, o in outputs)])
     block = blocks(space.extents, tiling.elements)
     starts, counts = grid_blocks(task, space.extents, block)
     index = [s + axis(i) for i, s in enumerate(starts)]
-    # Rows of tiles are whole blocks of a chip's memory, for the smallest element.
     tiles = block or (1,)
-    if target.explicit_memory:
+    if target.explicit_memory:  # rows are whole blocks of a chip's memory, for the smallest element
         tiles = (*tiles[:-1], -(-tiles[-1] // 32) * 32)
     emitter = ElementwiseEmitter(task, tiles, counts or (1,))
-    operands: dict[str, Operand] = {}
-    for name, value in values.items():
-        if (constant := immediate(value)) is not None:
-            operands[name] = constant
-        elif name in read:
-            operands[name] = paths.vector_input(space.view(value, index, counts or (1,)), tiles, value.dtype)
-    for n in body.nodes:
-        paths.require(n.output.dtype)
-    emitter.run(body.nodes, operands, body.outputs)
-    for name, value in outputs:
-        result = operands[name]
-        destination = space.view(value, index, counts or (1,), "out")
-        if isinstance(result, View):
-            task.store(destination, result)
-        elif target.explicit_memory:
-            raise NotLowerable("a result that is one number")
-        else:
-            task.expands(destination, result)
-    return [task.record(work=product(task.extent(d) for d in shape_of(first)) * len(body.nodes))]
+
+    def view(value: Value, role: str = "in") -> View:
+        return space.view(value, index, emitter.extents, role)
+
+    operands = attached.emit(emitter, paths, view, {}, body_of(node).outputs)
+    store_results(paths, emitter, outputs, operands, lambda value: view(value, "out"))
+    return [task.record(work=product(task.extent(d) for d in shape) * len(nodes))]

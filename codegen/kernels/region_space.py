@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.region_task import KernelTask
 from codegen.tile.ir import View
-from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.core import Value
 from graph_opt.ir.ops.registry import is_fresh
 from tensor_types.dims import Dim, names, product
 from tensor_types.dtypes import I32
@@ -103,23 +103,3 @@ def _one_run(places: list[int], a: int, b: int) -> bool:
     if a not in places and b not in places:
         return True
     return a in places and b in places and places.index(b) == places.index(a) + 1
-
-
-def body_of(node: Node) -> Graph:
-    """The subgraph of a Fused node."""
-    return node.subgraphs["body"]
-
-
-def outer_values(node: Node) -> dict[str, Value]:
-    """By name in the body: the values of the graph that a Fused node takes, constants inside included."""
-    body = body_of(node)
-    found = {inner.name: outer for inner, outer in zip(body.inputs, node.inputs, strict=True) if outer is not None}
-    for value in body.values.values():
-        if value.is_constant:
-            found.setdefault(value.name, value)
-    return found
-
-
-def outer_outputs(node: Node) -> list[tuple[str, Value]]:
-    """(name in the body, value of the graph) of each result."""
-    return [(inner.name, outer) for inner, outer in zip(body_of(node).outputs, node.outputs, strict=True)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-from codegen.kernels.epilogue import ELEMENTWISE
+from codegen.kernels.elementwise import ELEMENTWISE
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.signature import Signature, renamed, signature
 from codegen.kernels.tiling import Tiling, parse_tiling

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_values, shape_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
@@ -32,7 +32,7 @@ class ScatterTiling(Tiling, kind="scatter"):
 
 def lower_scatter(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of one operator; NotLowerable for indices of several axes or of a part of the data."""
-    body, known = body_of(node), body_values(node)
+    body, known = body_of(node), outer_values(node)
     operator = body.nodes[0]
     inputs = [v for v in operator.inputs if v is not None]
     if len(body.nodes) != 1 or len(inputs) != 3:

@@ -11,7 +11,7 @@ from math import inf
 
 from codegen.kernels.index_words import IndexWords
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_values, shape_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
@@ -37,7 +37,7 @@ class TopkTiling(Tiling, kind="topk"):
 
 def lower_topk(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node around a TopK; NotLowerable says why there is none."""
-    body, values = body_of(node), body_values(node)
+    body, values = body_of(node), outer_values(node)
     (top,) = body.nodes
     x, k = _operands(top, values)
     shape = shape_of(x)
@@ -57,7 +57,7 @@ def lower_topk(node: Node, target: Target, tiling: Tiling | None = None) -> list
 
 
 def _emit(node: Node, target: Target, tiling: TopkTiling) -> list[Record]:
-    values, (top,) = body_values(node), body_of(node).nodes
+    values, (top,) = outer_values(node), body_of(node).nodes
     x, k = _operands(top, values)
     shape = shape_of(x)
     where = int(top.attrs.get("axis", -1)) % len(shape)  # type: ignore[arg-type]

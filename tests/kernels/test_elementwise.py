@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen.kernels.epilogue import ELEMENTWISE
+from codegen.kernels.elementwise import ELEMENTWISE
 from codegen.kernels.region import lower_region
 from tests.kernels.lowered import Case, Op, check
 

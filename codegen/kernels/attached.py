@@ -1,0 +1,56 @@
+"""Element-wise operators that a kernel computes for each of its blocks: behind an anchor, before it, or alone.
+
+What every family does with them is here: which further operands they need, their instructions, and the stores of the
+results. A family gives a view of any value over its block, and the operands that it has made itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from codegen.kernels.elementwise import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.memory_paths import MemoryPaths
+from codegen.kernels.operands import NotLowerable
+from codegen.tile.ir import View
+from graph_opt.ir.core import Node, Value
+
+ViewOf = Callable[[Value], View]
+"""A value of the graph over the block."""
+
+
+class Attached:
+    """`nodes` in order, over the values around them by name; the kernel itself gives those named in `given`."""
+
+    def __init__(self, nodes: Sequence[Node], values: Mapping[str, Value], given: Collection[str] = ()) -> None:
+        if refused := [n for n in nodes if not can_emit(n)]:
+            raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
+        self.nodes = nodes
+        made = {v.name for n in nodes for v in n.outputs} | set(given)
+        used = {v.name: values.get(v.name, v) for n in nodes for v in n.inputs if v is not None and v.name not in made}
+        numbers = {name: immediate(value) for name, value in used.items()}
+        self._numbers: dict[str, Operand] = {name: number for name, number in numbers.items() if number is not None}
+        self.extras = {name: value for name, value in used.items() if numbers[name] is None}
+        """By name in the body: what they read beside the given, less the constants of one element."""
+
+    def emit(
+        self, emitter: ElementwiseEmitter, paths: MemoryPaths, view: ViewOf, given: Mapping[str, Operand],
+        keep: Sequence[Value],
+    ) -> dict[str, Operand]:  # fmt: skip
+        """Appends their instructions; operands by name, those of `keep` valid until the end."""
+        for n in self.nodes:
+            paths.require(n.output.dtype)
+        operands = {**self._numbers, **given}
+        for name, value in self.extras.items():
+            operands[name] = paths.vector_input(view(value), emitter.shape, value.dtype)
+        emitter.run(self.nodes, operands, keep)
+        return operands
+
+
+def store_results(
+    paths: MemoryPaths, emitter: ElementwiseEmitter, results: Sequence[tuple[str, Value]],
+    operands: Mapping[str, Operand], view: ViewOf,
+) -> None:  # fmt: skip
+    """Stores the block's part of every result, (name in the body, value of the graph)."""
+    for name, value in results:
+        held = operands[name]
+        paths.store(view(value), held if isinstance(held, View) else held.value, emitter.shape, value.dtype)
