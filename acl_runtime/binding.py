@@ -18,7 +18,7 @@ from acl_runtime.segment import LoadedSegment
 from codegen.tile.arithmetic import LARGEST
 from tensor_types.dims import Dim, names, product
 from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
-from tensor_types.limits import VARIABLE, limit, shown
+from tensor_types.limits import VARIABLE, limit, require_within, shown
 
 ALIGNMENT = 64
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -179,6 +179,7 @@ class Binder:
         bad = (storage_bytes < 0) | (storage_offsets < 0) | (storage_offsets > arena - storage_bytes)
         if bad.any() or arena < 0:
             raise PackageError("a storage of the plan leaves the arena", remedy="convert the model again")
+        require_within("arena_bytes", arena, "bytes for intermediate tensors", "use smaller input shapes")
         sizes = np.concatenate(
             [
                 storage_bytes,

@@ -14,7 +14,9 @@ from acl_runtime.expressions import expression
 from acl_runtime.om import PackageError
 from tensor_types.dims import Dim, names
 from tensor_types.dtypes import DTYPES, DType
+from tensor_types.effort import effort
 from tensor_types.formats import Format, parse_format
+from tensor_types.limits import limit
 
 REGIONS = ("arena", "input", "output", "constant", "guard", "object")
 _MAX_ROWS = 1 << 20
@@ -152,19 +154,24 @@ class ModelPlan:
 def read_plan(plan: object, programs: object) -> ModelPlan:
     """The plan in JSON values and its program texts. PackageError names what is wrong."""
     try:
-        texts = tuple(_text(p) for p in _rows(programs))
-        source = _mapping(plan)
-        segments = tuple(_Reader(_mapping(s), len(texts)).plan() for s in _rows(source["segments"]))
-        if not segments:
-            raise ValueError("it has no segment")
-        model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])))
-        _check_links(model)
-        return model
+        with effort(limit("parse_steps")):
+            return _read_plan(plan, programs)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise PackageError(
             f"the plan of the package is not valid: {reason}", remedy="the file is damaged: convert the model again"
         ) from error
+
+
+def _read_plan(plan: object, programs: object) -> ModelPlan:
+    texts = tuple(_text(p) for p in _rows(programs))
+    source = _mapping(plan)
+    segments = tuple(_Reader(_mapping(s), len(texts)).plan() for s in _rows(source["segments"]))
+    if not segments:
+        raise ValueError("it has no segment")
+    model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])))
+    _check_links(model)
+    return model
 
 
 def _link(row: object, segments: Sequence[SegmentPlan], first: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
 from acl_runtime.plan_format import PlanTask
 from codegen.tile.interpreter import TaskStatus
 from tensor_types.dtypes import HANDLE
-from tensor_types.errors import InvalidModel, OpenAtcError
+from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 
 _REASONS = {
     1: "an index is out of range: the one at flattened position {index} of its indices",
@@ -172,6 +172,10 @@ class RunState:
         except OpenAtcError as error:
             error.where.setdefault("node", task.node)
             raise
+        except MemoryError as error:
+            raise ResourceLimit(
+                "memory is exhausted", where={"node": task.node, "op": task.op}, remedy="use smaller input shapes"
+            ) from error
         except Exception as error:  # numpy's own errors say nothing of the node
             raise InvalidModel(
                 f"the AI CPU could not compute it: {type(error).__name__}: {error}",

@@ -14,6 +14,7 @@ import numpy as np
 from acl_runtime.binding import Binding
 from acl_runtime.dims_of_shapes import TensorSpec
 from acl_runtime.executor import Executor
+from acl_runtime.internal_error import coded_errors
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
 from acl_runtime.plan_format import ModelPlan, PlanValue
@@ -47,6 +48,10 @@ class InferSession:
     ) -> None:  # fmt: skip
         if device_id != 0:
             raise EnvironmentProblem(f"there is no device {device_id}", remedy="use device 0")
+        with coded_errors():
+            self._load(path, threads, keep, chip)
+
+    def _load(self, path: str | os.PathLike[str], threads: int, keep: bool, chip: str | None) -> None:
         self._model: LoadedModel = load_model(path, chip)
         try:
             executor = Executor(threads)
@@ -113,10 +118,11 @@ class InferSession:
         Inputs are never written. Outputs are fresh arrays, or the C-contiguous buffers given in `outputs`. InvalidModel
         (an OpenAtcError) names the input or output that does not fit, what was expected and what to do.
         """
-        arrays = self._input_arrays(inputs)
-        results, states = self._runs.execute(arrays, self._buffers(outputs, arrays))
-        self._done(states)
-        return results
+        with coded_errors():
+            arrays = self._input_arrays(inputs)
+            results, states = self._runs.execute(arrays, self._buffers(outputs, arrays))
+            self._done(states)
+            return results
 
     def profile(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], runs: int = 10) -> Profile:
         """Times of each task in the fastest of `runs` runs, after one to warm up.

@@ -6,9 +6,7 @@ import errno
 import json
 import os
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
+from acl_runtime.internal_error import internal_error
 from acl_runtime.om.errors import WRITE_FAILED
 from atc.usage import SeveralErrors
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
@@ -174,17 +173,7 @@ def _known(error: BaseException) -> OpenAtcError:
         if error.errno in _FULL:
             return ResourceLimit(message, remedy="free some disk space or choose another disk")
         return EnvironmentProblem(message, remedy="check the path and its permissions")
-    with tempfile.NamedTemporaryFile("w", prefix="openatc-", suffix=".log", delete=False) as log:
-        log.write("".join(traceback.format_exception(error)))
-    return InternalError(
-        f"internal error: {type(error).__name__}: {error}", remedy=f"please report it with the file {log.name}"
-    )
-
-
-class InternalError(OpenAtcError):
-    """A fault of the product."""
-
-    default_code = "E19999"
+    return internal_error(error)
 
 
 class Interrupted(OpenAtcError):

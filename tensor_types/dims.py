@@ -23,6 +23,8 @@ from tensor_types.effort import TooMuchWork, effort, exhausted, spend
 
 MAX_TERMS = 4096
 """Most terms of an expression."""
+MAX_DEGREE = 64
+"""Most factors of a term."""
 MAX_TEXT = 1 << 14
 """Longest text of one non-linear term, in characters."""
 _PROOF_STEPS = 200_000
@@ -37,8 +39,15 @@ class Atom:
     name: str = ""
     args: tuple[Dim, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
     def __str__(self) -> str:
         return self.name if self.kind == "dim" else self._text
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.name, self.args))
 
     @cached_property
     def _text(self) -> str:
@@ -60,6 +69,7 @@ def _is_word(value: Dim) -> bool:
     return value.is_name if isinstance(value, Expr) else value >= 0
 
 
+@lru_cache(maxsize=1 << 15)
 def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
     return (-len(monomial), tuple(str(a) for a in monomial))
 
@@ -112,10 +122,13 @@ class Expr:
         return _sum(0, self, -1)
 
     def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return Expr(tuple((m, f * other) for m, f in self.terms)) if other else 0
         product: dict[Monomial, int] = {}
         factor = _terms(other)
-        spend(len(self.terms) * len(factor))
-        if len(self.terms) * len(factor) > 4 * MAX_TERMS:
+        degree = max(len(m) for m, _ in self.terms) + max((len(m) for m, _ in factor), default=0)
+        spend(len(self.terms) * len(factor) * (1 + degree // 4))
+        if len(self.terms) * len(factor) > 4 * MAX_TERMS or degree > MAX_DEGREE:
             raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
         for left, a in self.terms:
             for right, b in factor:
@@ -148,6 +161,7 @@ def _make(terms: Mapping[Monomial, int]) -> Dim:
     kept = [(m, f) for m, f in terms.items() if f]
     if not kept:
         return 0
+    spend(len(kept))
     if len(kept) > MAX_TERMS:
         raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
     if len(kept) == 1 and kept[0][0] == ():
@@ -156,8 +170,14 @@ def _make(terms: Mapping[Monomial, int]) -> Dim:
 
 
 def _sum(left: Dim, right: Dim, sign: int) -> Dim:
+    if isinstance(right, int) and isinstance(left, Expr):
+        # The constant is the last term.
+        head = left.terms if left.terms[-1][0] else left.terms[:-1]
+        constant = sign * right + (0 if left.terms[-1][0] else left.terms[-1][1])
+        return Expr((*head, ((), constant))) if constant else Expr(head)
+    if isinstance(left, int) and isinstance(right, Expr):
+        return _sum(right if sign > 0 else right * -1, left, 1)
     total = dict(_terms(left))
-    spend(1 + len(total))
     for monomial, factor in _terms(right):
         total[monomial] = total.get(monomial, 0) + sign * factor
     return _make(total)

@@ -26,11 +26,9 @@ LIMITS: Mapping[str, Limit] = {
     "verify_steps": Limit(1_000_000, "steps of symbolic arithmetic to verify one tile program"),
     "parse_steps": Limit(2_000_000, "steps of symbolic arithmetic to read one plan, or one tile program"),
     "launch_work": Limit(1 << 46, "scalar operations of one launch of a kernel, at most"),
-    "tensor_bytes": Limit(1 << 36, "bytes of one tensor, constant or result of the AI CPU"),
+    "tensor_bytes": Limit(1 << 33, "bytes of one result of an AI CPU operator that makes much of little"),
     "arena_bytes": Limit(1 << 38, "bytes for the intermediate tensors of one run"),
-    "fold_bytes": Limit(1 << 28, "bytes of one constant that is computed while converting"),
-    "function_nodes": Limit(1 << 20, "nodes of a model after its functions are written out"),
-    "code_lines": Limit(400_000, "lines of LLVM IR of one kernel"),
+    "function_nodes": Limit(1 << 18, "nodes of a model with its functions written out"),
 }
 
 

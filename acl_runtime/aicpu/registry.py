@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from acl_runtime.aicpu.result_sizes import require_room
 from tensor_types.dtypes import dtype
 from tensor_types.errors import UnsupportedOperator
 
@@ -62,6 +63,7 @@ def evaluate(op: str, attrs: Attrs, inputs: Inputs, n_outputs: int = 1) -> list[
             f"the AI CPU has no implementation of {op}", where={"op": op}, remedy="express it with other operators"
         )
     plain = {name: tensor(value) if is_tensor(value) else value for name, value in attrs.items()}
+    require_room(op, inputs, plain)
     with np.errstate(all="ignore"):
         results = function(inputs, plain, n_outputs)
     found = list(results) if isinstance(results, tuple) else [results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes
 from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, WindowTiling, emit_windows, window_tilings
@@ -18,6 +19,9 @@ from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import BF16, F16, F32
 from tensor_types.formats import channels_last
+
+_LARGEST_WINDOW = 1 << 14
+"""Elements of a window: programs treat the taps of a row one by one."""
 
 
 def lower_pool(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
@@ -52,6 +56,8 @@ class _Pool:
         self.paths = MemoryPaths(self.task, target)
         self.paths.require(x.dtype)
         kernel = [int(k) for k in op.attrs["kernel_shape"]]  # type: ignore[union-attr]
+        if prod(kernel) > _LARGEST_WINDOW:
+            raise NotLowerable(f"windows of {prod(kernel)} elements: a kernel takes {_LARGEST_WINDOW}")
         axes = sliding_axes(op, shape[2:], self.result[2:], kernel)
         if axes is None:
             raise NotLowerable("SAME pads of a run-time size")

@@ -62,11 +62,27 @@ def _separates(accesses: Sequence[Access], axis: int, name: str, fixed: frozense
     if len(steps) != 1:
         return False
     step = steps.pop()
-    for first, rest in zip(accesses, rests, strict=True):
-        for second, other in zip(accesses, rests, strict=True):
+    kept = _extremes(accesses, rests)
+    for first, rest in kept:
+        for second, other in kept:
             if (first.writes or second.writes) and not _closer(rest, first.ranges, other, second.ranges, step, fixed):
                 return False
     return True
+
+
+def _extremes(accesses: Sequence[Access], rests: Sequence[Dim]) -> list[tuple[Access, Dim]]:
+    """Accesses with their rests; of rests that differ by a constant, under equal ranges, the least and the largest of
+    those that write and of all: no other pair lies further apart."""
+    groups: dict[object, list[tuple[int, int]]] = {}
+    for number, (access, rest) in enumerate(zip(accesses, rests, strict=True)):
+        constant = rest if isinstance(rest, int) else next((f for m, f in rest.terms if not m), 0)
+        groups.setdefault((rest - constant, frozenset(access.ranges.items())), []).append((constant, number))
+    kept: set[int] = set()
+    for group in groups.values():
+        writing = [member for member in group if accesses[member[1]].writes]
+        for some in (group, writing):
+            kept.update(pick(some)[1] for pick in (min, max) if some)
+    return [(accesses[number], rests[number]) for number in sorted(kept)]
 
 
 def _closer(

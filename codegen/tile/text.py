@@ -45,6 +45,8 @@ from codegen.tile.ir import (
 from tensor_types import dims
 from tensor_types.dims import Dim
 from tensor_types.dtypes import DTYPES
+from tensor_types.effort import effort
+from tensor_types.limits import limit
 
 MAX_TEXT = 1 << 24
 """Longest text in characters."""
@@ -166,7 +168,8 @@ def parse_program(text: str) -> Program:
     """Reads a program; TileSyntaxError on anything malformed or beyond the bounds of this module."""
     if len(text) > MAX_TEXT:
         raise TileSyntaxError(f"text longer than {MAX_TEXT} characters", 1)
-    return _Reader(text).program()
+    with effort(limit("parse_steps")):
+        return _Reader(text).program()
 
 
 @lru_cache(maxsize=65536)

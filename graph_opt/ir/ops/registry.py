@@ -236,7 +236,8 @@ class Inference:
         value.dtype = dtype
         value.shape = None if shape is None else tuple(shape)
         if isinstance(content, np.ndarray):
-            content = content.reshape(-1).tolist()
+            # Looked at before it is written out: a constant that was expanded may be larger than the machine.
+            content = content.reshape(-1).tolist() if content.size <= CONTENT_LIMIT else None
         known = None if content is None else tuple(content)
         value.content = known if known is not None and len(known) <= CONTENT_LIMIT else None
 

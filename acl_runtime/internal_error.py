@@ -1,0 +1,45 @@
+"""What escapes from the product as an exception that is not meant for users becomes an error with a code and a report.
+
+A report is a file with the traceback, in the system's folder for temporary files; nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tensor_types.errors import OpenAtcError, ResourceLimit
+
+
+class InternalError(OpenAtcError):
+    """A fault of the product."""
+
+    default_code = "E19999"
+
+
+def internal_error(error: BaseException) -> InternalError:
+    """The error for users, its traceback in a report file that it names."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="openatc-", suffix=".log", delete=False, errors="replace") as log:
+            log.write(text)
+        remedy = f"please report it with the file {log.name}"
+    except OSError:
+        remedy = f"please report it; no report could be written: {text[-400:]}"
+    return InternalError(f"internal error: {type(error).__name__}: {str(error)[:400]}", remedy=remedy)
+
+
+@contextmanager
+def coded_errors() -> Iterator[None]:
+    """Errors with a code go on as they are; exhausted memory and whatever else is raised inside get one."""
+    try:
+        yield
+    except OpenAtcError:
+        raise
+    except MemoryError as error:
+        remedy = "use smaller input shapes, or a machine with more memory"
+        raise ResourceLimit("memory is exhausted", remedy=remedy) from error
+    except Exception as error:
+        raise internal_error(error) from error
