@@ -1,7 +1,7 @@
 """Binds a segment to the dims of its inputs: every offset, size, grid and kernel dim as a number, checked.
 
-Memory is a list of *slots*: storages of the arena, then inputs, outputs, constants and guard bytes. An argument of a
-task is (slot, byte offset), so its address is `base[slot] + offset`.
+Memory is a list of *slots*: storages of the arena, then inputs, outputs, states, constants and guard bytes. An argument
+of a task is (slot, byte offset), so its address is `base[slot] + offset`.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Binder:
             "arena": len(plan.storages),
             "input": len(plan.inputs),
             "output": len(plan.outputs),
+            "state": len(plan.states),
             "constant": len(plan.constants),
             "guard": plan.n_guards,
         }
@@ -124,9 +125,11 @@ class Binder:
             None if s is None or _names(s) - plan.dims.keys() else [table.add(d) for d in s]
             for s in (plan.values[o].shape for o in plan.outputs)
         ]
-        inputs, outputs = ([plan.values[n] for n in numbers] for numbers in (plan.inputs, plan.outputs))
+        ends = (plan.inputs, plan.outputs, plan.states)
+        inputs, outputs, states = ([plan.values[n] for n in numbers] for numbers in ends)
         # No task may touch the bytes of an object: there are none.
         present = [*((v, plan.is_sized(v)) for v in inputs), *((v, not plan.is_late(v)) for v in outputs)]
+        present += [(v, True) for v in states]
         self._slot_bytes = np.array([table.add(_bytes(v) if has_bytes else 0) for v, has_bytes in present], np.int64)
 
     def slot(self, place: Place) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from acl_runtime.plan_format import PlanValue
 from acl_runtime.result_memory import ResultMemory
 from acl_runtime.run_state import RunState
 from acl_runtime.segment_runs import Arenas, SegmentRuns
+from acl_runtime.state import State
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel
 
@@ -47,6 +48,9 @@ class ModelRuns:
         self._memory = ResultMemory(2 * len(model.plan.results))
         self.segments = [SegmentRuns(s, executor, self.arenas, keep) for s in model.segments]
         self._keep = keep
+        self.states = model.plan.states
+        self.state = State(self.states)
+        """What runs use that are given no state of their own."""
         self._n_results = len(model.plan.results)
         results = {place: number for number, place in enumerate(model.plan.results)}
         passed = {place for plan in model.plan.segments for place in plan.sources}
@@ -63,20 +67,36 @@ class ModelRuns:
         return self.segments[0].bind(tuple(shapes))
 
     def execute(
-        self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool = False
-    ) -> tuple[list[Any], list[RunState]]:
+        self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool = False,
+        state: State | None = None,
+    ) -> tuple[list[Any], list[RunState]]:  # fmt: skip
         """The outputs, and the state of each segment, to be given to `leave` once nothing more is read of them.
 
-        `inputs` are contiguous arrays; `buffers` has one for each output that goes to memory of the caller.
+        `inputs` are contiguous arrays; `buffers` has one for each output that goes to memory of the caller. `state` is
+        what the model keeps from run to run; None is that of the session. InvalidModel if it is another model's.
         """
+        if not self.states:
+            if state is not None and state.arrays:
+                raise _foreign()
+            return self._execute(inputs, buffers, timed, {})
+        used = self.state if state is None else state
+        with used.lock:
+            if not used.fits(self.states):
+                raise _foreign()
+            return self._execute(inputs, buffers, timed, used.arrays)
+
+    def _execute(
+        self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool,
+        held: Mapping[str, np.ndarray],
+    ) -> tuple[list[Any], list[RunState]]:  # fmt: skip
         results: list[Any] = [None] * self._n_results
         states: list[RunState] = []
         try:
             binding = self.segments[0].bind(tuple([a.shape for a in inputs]))
-            made = self._execute_segment(0, binding, inputs, buffers, results, states, timed)
+            made = self._execute_segment(0, binding, inputs, buffers, results, states, timed, held)
             if len(self.segments) > 1:
                 rows = [[_Tensor(a, a.shape) for a in inputs], self._tensors(0, binding, made)]
-                self._execute_rest(binding, rows, buffers, results, states, timed)
+                self._execute_rest(binding, rows, buffers, results, states, timed, held)
         except BaseException:
             self.leave(states)
             raise
@@ -90,7 +110,7 @@ class ModelRuns:
 
     def _execute_rest(
         self, binding: Binding, rows: list[list[_Tensor]], buffers: Sequence[np.ndarray | None], results: list[Any],
-        states: list[RunState], timed: bool,
+        states: list[RunState], timed: bool, held: Mapping[str, np.ndarray],
     ) -> None:  # fmt: skip
         """All segments behind the first one, whose binding this is."""
         known = dict(binding.dims)
@@ -104,12 +124,13 @@ class ModelRuns:
                 else t.array
                 for v, t in zip(segment.plan.inputs, taken, strict=True)
             ]
-            made = self._execute_segment(number, binding, inputs, buffers, results, states, timed)
+            made = self._execute_segment(number, binding, inputs, buffers, results, states, timed, held)
             rows.append(self._tensors(number, binding, made))
 
     def _execute_segment(
         self, number: int, binding: Binding, inputs: Sequence[np.ndarray | None],
         buffers: Sequence[np.ndarray | None], results: list[Any], states: list[RunState], timed: bool,
+        held: Mapping[str, np.ndarray],
     ) -> list[Any]:  # fmt: skip
         """What the segment made: arrays in physical order, or objects. Those that are the model's go to `results`."""
         ends = self._ends[number]
@@ -117,7 +138,8 @@ class ModelRuns:
         states.append(state)
         try:
             made = [self._room(n, end, state, binding, buffers) for n, end in enumerate(ends)]
-            state.execute(inputs, made, timed)
+            plan = state.plan
+            state.execute(inputs, made, timed, [held[plan.values[n].name] for n in plan.states])
         finally:
             if not self._keep:
                 self.arenas.give(state.arena)  # what outlives the segment lies elsewhere
@@ -149,6 +171,10 @@ class ModelRuns:
             else _Tensor(None, None)
             for end, found in zip(self._ends[number], made, strict=True)
         ]
+
+
+def _foreign() -> InvalidModel:
+    return InvalidModel("the state belongs to another model", remedy="give one that new_state() of this session made")
 
 
 def _own(value: PlanValue, found: Any, buffer: np.ndarray | None) -> Any:

@@ -18,7 +18,7 @@ from tensor_types.effort import effort
 from tensor_types.formats import Format, parse_format
 from tensor_types.limits import limit
 
-REGIONS = ("arena", "input", "output", "constant", "guard", "object")
+REGIONS = ("arena", "input", "output", "state", "constant", "guard", "object")
 _MAX_ROWS = 1 << 20
 _T = TypeVar("_T")
 
@@ -103,6 +103,7 @@ class SegmentPlan:
     values: tuple[PlanValue, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    states: tuple[int, ...]
     constants: tuple[PlanConstant, ...]
     storages: tuple[tuple[Dim, Dim], ...]
     arena: Dim
@@ -144,6 +145,12 @@ class ModelPlan:
     def outputs(self) -> tuple[PlanValue, ...]:
         """The model's outputs."""
         return tuple(self.output(row, number) for row, number in self.results)
+
+    @property
+    def states(self) -> tuple[PlanValue, ...]:
+        """What lives from run to run, each once."""
+        found = {s.values[n].name: s.values[n] for s in self.segments for n in s.states}
+        return tuple(found.values())
 
     def output(self, row: int, number: int) -> PlanValue:
         """Output `number` of segment row - 1."""
@@ -200,6 +207,14 @@ def _check_links(model: ModelPlan) -> None:
                 given = model.output(row, index) if row else first.values[first.inputs[index]]
             if given is None or (taken.dtype, taken.shape, taken.format) != (given.dtype, given.shape, given.format):
                 raise ValueError(f"a segment takes {taken.name[:80]}, which is not there")
+    kinds: dict[str, PlanValue] = {}
+    for segment in model.segments:
+        if len({segment.values[n].name for n in segment.states}) != len(segment.states):
+            raise ValueError("a segment has a state twice")
+        for value in (segment.values[n] for n in segment.states):
+            held = kinds.setdefault(value.name, value)
+            if (held.dtype, held.shape) != (value.dtype, value.shape):
+                raise ValueError(f"the state {value.name[:80]} has two types")
     for value in (*model.inputs, *model.outputs):
         if not value.format.is_plain:
             raise ValueError(f"{value.name[:80]} has a format of its own")
@@ -214,6 +229,7 @@ class _Reader:
             "arena": len(_rows(source["storages"])),
             "input": len(_rows(source["inputs"])),
             "output": len(_rows(source["outputs"])),
+            "state": len(_rows(source["states"])),
             "constant": len(_rows(source["constants"])),
             "guard": _number(source["guards"], _MAX_ROWS),
             "object": _number(source["objects"], _MAX_ROWS),
@@ -230,6 +246,7 @@ class _Reader:
             values=values,
             inputs=self.value_numbers(source["inputs"]),
             outputs=self.value_numbers(source["outputs"]),
+            states=self.states(source["states"]),
             constants=tuple(self.constant(c) for c in source["constants"]),
             storages=tuple((self.size(b), self.size(o)) for b, o in source["storages"]),
             arena=self.size(source["arena"]),
@@ -259,6 +276,17 @@ class _Reader:
 
     def value_numbers(self, rows: object) -> tuple[int, ...]:
         return tuple(_number(v, self.n_values - 1) for v in _rows(rows))
+
+    def states(self, rows: object) -> tuple[int, ...]:
+        """States are static tensors in plain order, at the beginning of their buffer."""
+        numbers = self.value_numbers(rows)
+        for index, value in enumerate(self.values[n] for n in numbers):
+            static = value.shape is not None and all(isinstance(d, int) and d >= 0 for d in value.shape)
+            if not static or not value.format.is_plain or value.dtype.kind == "handle":
+                raise ValueError(f"the state {value.name[:80]} is no static tensor in plain order")
+            if value.place != Place("state", index, 0):
+                raise ValueError(f"the state {value.name[:80]} does not lie in its buffer")
+        return numbers
 
     def value(self, row: Mapping[str, Any]) -> PlanValue:
         shape = _optional(row["shape"], lambda s: tuple(expression(d) for d in _rows(s)))

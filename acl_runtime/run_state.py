@@ -43,11 +43,13 @@ class RunState:
         self.objects: dict[int, object] = {}
         self.inputs: Sequence[np.ndarray | None] = ()
         self.outputs: list[Any] = []
+        self.states: Sequence[np.ndarray] = ()
         self._passed: dict[int, np.ndarray] = {}
         self._base = np.zeros(binder.n_slots, np.uint64)
         first = binder.first_slot
         self._in = slice(first["input"], first["output"])
-        self._out = slice(first["output"], first["constant"])
+        self._out = slice(first["output"], first["state"])
+        self._held = slice(first["state"], first["constant"])
         self._base[first["constant"] : first["guard"]] = [_address(c) for c in binder.segment.constants]
         guards = self.run.guards.ctypes.data
         self._base[first["guard"] :] = np.arange(self.plan.n_guards, dtype=np.uint64) + np.uint64(guards)
@@ -90,15 +92,20 @@ class RunState:
             held = self._passed[number] = aligned_zeros(nbytes)
         return held[:nbytes].view(value.dtype.numpy).reshape(shape)
 
-    def execute(self, inputs: Sequence[np.ndarray | None], outputs: list[Any], timed: bool = False) -> None:
-        """Runs. `inputs` are contiguous arrays in physical order, None for objects that were not made.
+    def execute(
+        self, inputs: Sequence[np.ndarray | None], outputs: list[Any], timed: bool = False,
+        states: Sequence[np.ndarray] = (),
+    ) -> None:  # fmt: skip
+        """Runs. `inputs` are contiguous arrays in physical order, None for objects that were not made; `states` are the
+        buffers of the segment's states, which this run alone uses.
 
         `outputs` holds the buffers, and None where the run makes the object, which takes the place of the None.
         """
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs, self.outputs, self.states = inputs, outputs, states
         self.objects.clear()
         self._base[self._in] = [_address(a) for a in inputs]
         self._base[self._out] = [_address(a) for a in outputs]
+        self._base[self._held] = [_address(a) for a in states]
         self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
         try:
             self.run.execute(self._host_task, timed=timed)
@@ -119,7 +126,7 @@ class RunState:
 
     def release(self) -> None:
         """Lets go of the arrays of the caller and of other segments."""
-        self.inputs, self.outputs = (), []
+        self.inputs, self.outputs, self.states = (), [], ()
         self.objects.clear()
 
     def value(self, number: int) -> np.ndarray:
@@ -150,7 +157,8 @@ class RunState:
             memory = self.arena
             offset += int(self.binding.storage_offsets[place.index])
         else:
-            owners = {"input": self.inputs, "output": self.outputs, "constant": self.binder.segment.constants}
+            owners = {"input": self.inputs, "output": self.outputs, "state": self.states,
+                      "constant": self.binder.segment.constants}  # fmt: skip
             array = owners[place.region][place.index]
             assert array is not None
             memory = array.reshape(-1).view(np.uint8)

@@ -20,6 +20,7 @@ from acl_runtime.model_runs import ModelRuns
 from acl_runtime.plan_format import ModelPlan, PlanValue
 from acl_runtime.profile import Profile, TaskTime
 from acl_runtime.run_state import RunState
+from acl_runtime.state import State
 from tensor_types.dims import evaluate, names
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import EnvironmentProblem, InvalidModel
@@ -81,6 +82,14 @@ class InferSession:
         """Outputs in order."""
         return [_info(s) for s in self._outputs]
 
+    def state(self) -> State:
+        """What the model keeps from run to run when `infer` is given nothing else; empty for a model without states."""
+        return self._runs.state
+
+    def new_state(self) -> State:
+        """Another set of the model's states, all zeros, to be given to `infer`."""
+        return State(self._runs.states)
+
     @property
     def dims(self) -> dict[str, tuple[int, int | None]]:
         """Named dims of the model and the inclusive ranges that it was converted for (None: unbounded)."""
@@ -112,15 +121,17 @@ class InferSession:
         self,
         inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray],
         outputs: Sequence[np.ndarray | None] | None = None,
+        state: State | None = None,
     ) -> list[np.ndarray]:
         """Runs the model: arrays in order or by name in, arrays in order out.
 
+        A model with states reads and writes `state`, which `new_state` gives, or without one that of the session.
         Inputs are never written. Outputs are fresh arrays, or the C-contiguous buffers given in `outputs`. InvalidModel
         (an OpenAtcError) names the input or output that does not fit, what was expected and what to do.
         """
         with coded_errors():
             arrays = self._input_arrays(inputs)
-            results, states = self._runs.execute(arrays, self._buffers(outputs, arrays))
+            results, states = self._runs.execute(arrays, self._buffers(outputs, arrays), state=state)
             self._done(states)
             return results
 

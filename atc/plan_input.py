@@ -11,17 +11,19 @@ from tensor_types.dims import names as dim_names
 
 def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     """The graph's values and the records as planning wants them."""
-    outputs = {v.name for v in graph.outputs}
-    inputs = {v.name for v in graph.inputs}
+    held = {*graph.states, *graph.states.values()}
+    inputs = tuple(v.name for v in graph.inputs if v.name not in held)
+    outputs = tuple(v.name for v in graph.outputs if v.name not in held)
 
     def kind(value: Value) -> str:
         if value.is_constant:
             return "constant"
+        if value.name in graph.states:
+            return "state"
         return "input" if value.name in inputs else "output" if value.name in outputs else "temporary"
 
     infos = [ValueInfo(v.name, v.dtype, v.shape, kind(v), v.format) for v in graph.values.values()]
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
-    names = (tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs))
     dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
     late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
     guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
@@ -30,7 +32,7 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
         # A late size that does not fit is no fault in a branch that does not run.
         is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
         demands.append(Demand(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
-    return PlanInput(tuple(infos), tuple(scheduled), *names, dims, tuple(demands), late)
+    return PlanInput(tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(demands), late, tuple(graph.states))
 
 
 def _inside(node: Node) -> list[Node]:

@@ -47,6 +47,7 @@ _FAMILIES = (
         ["Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND", "Resize", "Expand",
          "Tile", "Relayout", "CumSum", "Range", "DepthToSpace", "SpaceToDepth"],
     ),
+    _family("tensor_scatter", ["TensorScatter"]),
     _family("scatter", ["ScatterND", "ScatterElements"]),
     _family("piecewise", after=_POINTWISE),
     _family("region", after=_POINTWISE),

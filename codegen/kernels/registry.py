@@ -34,6 +34,7 @@ DTYPES: dict[str, frozenset[str] | None] = {
     "topk": _FLOATS | _INTEGERS, "conv": _FLOATS | {"i8", "u8"}, "pool": _FLOATS,
     "reduction": _FLOATS | {"i32", "i64"}, "attention": _HALVES, "lstm": _HALVES, "gru": _HALVES,
     "movement": _FLOATS | _INTEGERS | {"bool"}, "scatter": _FLOATS | _INTEGERS | {"bool"},
+    "tensor_scatter": _FLOATS | _INTEGERS | {"bool"},
     "piecewise": _FLOATS, "region": _FLOATS | _INTEGERS | {"bool"}, "custom": None,
 }  # fmt: skip
 """Of each family: element types of the data of its anchor; None: its programs say so."""

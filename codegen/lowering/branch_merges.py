@@ -31,6 +31,13 @@ def add_merge(lowered: Lowered, node: Node, target: Target) -> bool:
     return True
 
 
+def copy_first_input(node: Node, target: Target) -> list[Record]:
+    """Tasks that let the node's result begin as its first input; NotLowerable if there is none."""
+    source = node.inputs[0]
+    assert source is not None
+    return _copy(source, node.output, node.name, target)[1]
+
+
 def _copy(source: Value, result: Value, name: str, target: Target) -> tuple[Node, list[Record]]:
     """A node that copies one value into another, and its tasks; NotLowerable if that takes no task."""
     for family in ("movement", "region"):

@@ -7,14 +7,15 @@ from types import MappingProxyType
 from codegen.kernels import NotLowerable, TilingRefused, Tilings, check_nodes, kernels, lower_node, tiling_for
 from codegen.lowering.aicpu_tasks import add_aicpu_task
 from codegen.lowering.aliases import add_aliases
-from codegen.lowering.branch_merges import add_merge
+from codegen.lowering.branch_merges import add_merge, copy_first_input
 from codegen.lowering.dead_records import drop_unread
 from codegen.lowering.lowered import Lowered
 from codegen.targets import Target
-from graph_opt.ir import Graph, Node
+from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.data_dependent_sizes import LATE_SIZE, DataDependentSizes
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.plan.records import KernelRecord, Record
+from graph_opt.ir.states import problem, updates, updates_first_input
+from graph_opt.plan.records import AliasRecord, KernelRecord, Record
 
 _NO_TILINGS: Tilings = MappingProxyType({})
 
@@ -30,6 +31,9 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
     lowered = Lowered()
     sizes = DataDependentSizes(graph)
     asked = kernels([target])
+    if fault := problem(graph):
+        raise ValueError(f"graph {graph.name}: {fault}")
+    in_place = updates(graph)
     for node in list(graph.nodes):
         late = sizes.are_late(node)
         tiling = tiling_for(tilings, node.name, target)
@@ -38,18 +42,26 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
         if not late and node.op == "IfMerge" and add_merge(lowered, node, target):
             continue
         if late or node.op != "Fused":
+            if node in in_place:
+                lowered.add(_update(node, in_place[node]), node)
             reason = LATE_SIZE if late else asked.why_not_alone(graph, node)
             # Fusion leaves no node alone that has a kernel; a graph that has not been fused is all AI CPU.
             _add_aicpu(lowered, sizes, graph, node, reason or "it is not fused")
             continue
         try:
             records = lower_node(node, target, tiling)
+            if node in in_place:
+                records = [_update(node, in_place[node]), *records]
+            elif updates_first_input(node):
+                records = [*copy_first_input(node, target), *records]
         except NotLowerable as refusal:
             if tiling is not None:
                 raise TilingRefused(
                     f"`{tiling}` on {target.name}: {refusal}", where={"node": node.name},
                     remedy="give a smaller one, or none: the default fits",
                 ) from None  # fmt: skip
+            if node in in_place:
+                lowered.add(_update(node, in_place[node]), node)
             _add_aicpu(lowered, sizes, graph, node, str(refusal))
             continue
         for record in records:
@@ -57,6 +69,11 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
             lowered.add(record, node)
     drop_unread(graph, lowered, sizes.decided_by)
     return lowered
+
+
+def _update(node: Node, before: Value) -> AliasRecord:
+    """The result lies where the version of the state lies that it overwrites."""
+    return AliasRecord(node.output.name, before.name, node.name, update=True)
 
 
 def _add_aicpu(lowered: Lowered, sizes: DataDependentSizes, graph: Graph, node: Node, reason: str) -> None:

@@ -35,6 +35,7 @@ class _Copier:
         result = Graph(
             source.name,
             origins=dict(source.origins),
+            states=dict(source.states),
             dims=self.table(source.dims),
             requirements=self.table(source.requirements),
             warnings=list(source.warnings),

@@ -179,6 +179,8 @@ class Graph:
     origins: dict[str, Origin] = field(default_factory=dict)
     dims: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     """Named dims of the model and their inclusive ranges."""
+    states: dict[str, str] = field(default_factory=dict)
+    """What lives from run to run in one buffer: input -> output that is its content afterwards. See `states`."""
     requirements: dict[Requirement, str] = field(default_factory=dict)
     """What shape inference took for granted, and the node that needs it. A run that breaks one must be refused."""
     warnings: list[str] = field(default_factory=list)

@@ -7,6 +7,7 @@
       %s: i64[4] <batch, 10, h, w> = Shape(%t)
       %u: f32[batch, 10, h, w] = Neg(%t) if %c, !%d @minus
       %y = Relu(%t)
+      state %cache -> %cache_out
       origin "src" = same %t
     }
 
@@ -71,6 +72,8 @@ def _graph_lines(graph: Graph, indent: str, outer_dims: frozenset[str]) -> list[
             lines.append(f"{inner}const {_declared(value)} = {_data(value)}")
     for node in graph.nodes:
         lines.extend(_node_lines(node, inner, outer_dims | frozenset(graph.dims)))
+    for first, last in graph.states.items():
+        lines.append(f"{inner}state %{_word(first)} -> %{_word(last)}")
     for source, origin in graph.origins.items():
         target = "" if origin.value is None else f" %{_word(origin.value)}"
         lines.append(f"{inner}origin {json.dumps(source)} = {origin.relation}{target}")
@@ -310,6 +313,12 @@ class _Reader:
                 raise self.error("a static type")
             self.expect("=")
             value.recipe = Source(self.data(value.dtype, cast("tuple[int, ...]", value.shape)))
+        elif self.accept("state"):
+            self.expect("%")
+            first = self.word()
+            self.expect("->")
+            self.expect("%")
+            graph.states[first] = self.word()
         elif self.accept("origin"):
             source = self.word()
             self.expect("=")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from graph_opt.ir import ops
+from graph_opt.ir import ops, states
 from graph_opt.ir.core import RELATIONS, Graph, Guards, Node, Value
 from tensor_types.dims import product
 
@@ -25,10 +25,13 @@ def verify(graph: Graph) -> None:
     7. Guards are bools of one element, and bodies of Fused nodes have none. What a node reads is made whenever the node
        runs: the guards of the producer are among its own, with the condition of an IfMerge added on either side.
        Graph outputs are made in every run.
+    8. States are sound, as `states.problem` says.
     """
     uses: Counter[tuple[int, int, int]] = Counter()
     _verify_graph(graph, {}, uses, ())
     _verify_uses(graph, uses)
+    if fault := states.problem(graph):
+        raise InvalidGraph(fault)
     for source, origin in graph.origins.items():
         if origin.relation not in RELATIONS:
             raise InvalidGraph(f"source tensor {source} has the unknown relation {origin.relation!r}")

@@ -4,7 +4,9 @@ Shares no code with the planner: it takes the finished plan with dims as numbers
 
 1. Storages lie in the arena, operands in their storage; edges lead to later tasks.
 2. Two tasks that touch a common byte, one of them writing, are joined by a path.
-3. Run in order, every byte that a task reads was last written for that tensor (or one that it is a view of).
+3. Run in order, every byte that a task reads was last written for that tensor (or one that it is a view of). In a
+   state that is its version: an update finds the version before its own, every other task its own, and all versions
+   are made one after another.
 4. One task does not write a byte that it reads or writes through another operand, unless the kernel allows it.
 """
 
@@ -74,6 +76,8 @@ def _span(plan: Plan, task: Task, operand: Operand, dims: Mapping[str, int]) -> 
         return f"object {place.index}", 0, 1
     if place.region == "guard":
         return f"guard {place.index}", 0, 1
+    if place.region == "state":
+        return f"state {place.index}", offset, offset + size
     if place.region == "output":
         return f"output {place.index}", offset, offset + size
     storage = plan.storages[place.index]
@@ -104,16 +108,22 @@ def _check_contents(plan: Plan, spans: list[list[Span | None]]) -> None:
     for name, place in plan.places.items():  # views of one storage are one tensor
         first = next(n for n, p in plan.places.items() if (p.region, p.index) == (place.region, place.index))
         families[name] = families[first]
+    version_of = {version: len(families) + n for n, (version, _) in enumerate(plan.versions.values())}
+    families.update((name, version_of[version]) for name, (version, _) in plan.versions.items())
+    overwrites = {name: version_of[before] for name, (_, before) in plan.versions.items() if before is not None}
     sizes: dict[str, int] = {}
     for span in (s for row in spans for s in row if s is not None):
         sizes[span[0]] = max(sizes.get(span[0], 0), span[2])
     memory = {space: np.full(size, -1, np.int64) for space, size in sizes.items()}
+    for number, name in enumerate(plan.states):
+        memory.setdefault(f"state {number}", np.empty(0, np.int64))[:] = version_of[name]
     for task, row in zip(plan.tasks, spans, strict=True):
         pairs = [(o, s) for o, s in zip(task.operands, row, strict=True) if o is not None and s is not None]
         for operand, (space, start, end) in pairs:
             if operand.role in ("in", "inout") and operand.value is not None:
                 held = memory[space][start:end]
-                if (held != families[operand.value]).any():
+                is_update = operand.role == "inout" and operand.value in overwrites
+                if (held != (overwrites if is_update else families)[operand.value]).any():
                     raise PlanError(
                         "what it reads was overwritten or never written",
                         where={"node": task.node, "tensor": operand.value},
@@ -121,6 +131,10 @@ def _check_contents(plan: Plan, spans: list[list[Span | None]]) -> None:
         for operand, (space, start, end) in pairs:
             if operand.role != "in":
                 memory[space][start:end] = -2 if operand.value is None else families[operand.value]
+    for name, before in overwrites.items():
+        held = memory[f"state {plan.places[name].index}"]
+        if plan.values[name].bytes != 0 and (not held.size or (held == before).any()):
+            raise PlanError("an update of a state is not made", where={"tensor": name})
     for _, name in plan.output_copies:
         place = plan.places[name]
         if place.region == "arena":

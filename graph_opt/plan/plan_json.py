@@ -8,7 +8,7 @@ Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A s
      "dims": {name: [low, high or null]},
      "requirements": [[left, right, may broadcast, node, [guard byte, value] or null]],
      "values": [{"name", "dtype", "shape" (list of expressions, or null), "format", "place" (or null)}],
-     "inputs": [value number], "outputs": [value number],
+     "inputs": [value number], "outputs": [value number], "states": [value number],
      "constants": [{"value": number, "permute": [..] or null, "reshape": [..] or null, "packing": format}],
      "storages": [[bytes, offset]], "arena": bytes,
      "guards": count, "objects": count,
@@ -18,7 +18,8 @@ Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A s
      "output_copies": [[output number, value number]]}
 
 An expression is an int or the text form of `tensor_types.dims`; a place is [region, index, offset] with the regions
-arena (index of a storage), input, output, constant, guard and object. Host tasks have no operands.
+arena (index of a storage), input, output, state, constant, guard and object. A state is a buffer of the caller that
+tasks read and write; it has the same name in every segment. Host tasks have no operands.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def _plan(plan: Plan, programs: list[int]) -> dict[str, Any]:
         ],
         "inputs": [number[name] for name in plan.inputs],
         "outputs": [number[name] for name in plan.outputs],
+        "states": [number[name] for name in plan.states],
         "constants": [
             {
                 "value": number[c.value],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from graph_opt.plan.dependencies import Access, predecessors, reduce_transitively
 from graph_opt.plan.offsets import Interval, Placed, assign_offsets
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, TaskOperand
-from graph_opt.plan.storages import Roots, find_roots, output_roots
+from graph_opt.plan.storages import Roots, find_roots, output_roots, versions_of
 from graph_opt.plan.task_graph import (
     Constant,
     Operand,
@@ -62,6 +62,8 @@ class _Planner:
         self.roots: Roots = find_roots(model, self.values)
         self.outputs = output_roots(model.outputs, self.values, self.roots)
         self.inputs = {name: number for number, name in enumerate(model.inputs)}
+        self.states = {name: number for number, name in enumerate(model.states)}
+        self.versions = versions_of(model)
         self.programs: dict[str, int] = {}
         self.constants: dict[Constant, int] = {}
         self.objects: dict[str, int] = {}
@@ -101,6 +103,8 @@ class _Planner:
             n_guards=len(self.guards),
             n_objects=len(self.objects),
             output_copies=copies,
+            states=self.model.states,
+            versions=self.versions,
             requirements=demands,
         )
 
@@ -161,6 +165,8 @@ class _Planner:
         if role == "in" or value.name in self.roots.objects:
             return
         root = self.values[self.roots.of[value.name][0]]
+        if root.name in self.states and self.versions.get(value.name, ("", None))[1] is None:
+            raise InvalidModel("a task writes a state without an update", where={"node": node, "tensor": value.name})
         if root.kind in ("input", "constant"):
             raise InvalidModel("a task writes a model input or a constant", where={"node": node, "tensor": value.name})
 
@@ -175,6 +181,8 @@ class _Planner:
         root, offset = self.roots.of[name]
         if root in self.inputs:
             return Place("input", self.inputs[root], offset)
+        if root in self.states:
+            return Place("state", self.states[root], offset)
         if self.values[root].kind == "constant":
             return Place("constant", self.constants.setdefault(Constant(root), len(self.constants)), offset)
         if root in self.outputs:
@@ -191,7 +199,7 @@ class _Planner:
         root = self.roots.of[name][0] if name in self.roots.of else name
         if self.values[root].kind == "constant":
             return Constant(root) in self.constants
-        return root in self.inputs or root in self.outputs or root in self.storages
+        return any(root in placed for placed in (self.inputs, self.states, self.outputs, self.storages))
 
     def _guard(self, guards: Sequence[tuple[str, int]], node: str) -> tuple[int, int] | None:
         """The guard byte for nested guards; adds the tasks that write it and the bytes around it."""

@@ -65,12 +65,17 @@ class HostRecord:
 
 @dataclass(frozen=True)
 class AliasRecord:
-    """`output` is `input` seen with another shape (Reshape, Squeeze, a leading slice): no task, shared bytes."""
+    """`output` is `input` seen with another shape (Reshape, Squeeze, a leading slice): no task, shared bytes.
+
+    With `update`, it is what a state becomes: the record behind it writes some of the bytes, and nothing behind that
+    reads `input`.
+    """
 
     output: str
     input: str
     node: str
     byte_offset: Dim = 0
+    update: bool = False
 
 
 Record = KernelRecord | HostRecord | AliasRecord

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from graph_opt.ir.data_dependent_sizes import decided
 from graph_opt.plan.planner import plan
 from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+from graph_opt.plan.storages import versions_of
 from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
 from tensor_types.dims import Dim, names
 from tensor_types.errors import InvalidModel, UnsupportedOperator
@@ -69,6 +70,8 @@ class _Splitter:
             if name in self.values and not self.values[name].format.is_plain:
                 raise InvalidModel("an end of the model has a format of its own", where={"tensor": name})
         self.touched = [taken_and_given(s.record) for s in model.records]
+        self.in_state = versions_of(model)
+        """Values that lie in states. What touches states stays in one segment, so that order within it is all."""
         self.witness = self._witnesses()
         """The tensor whose shape tells a late dim."""
         self.made: dict[str, int] = {}
@@ -119,10 +122,14 @@ class _Splitter:
         changed = True
         while changed:
             changed = False
+            together = max((place[n] for n, t in enumerate(self.touched) if self._touches_state(t)), default=0)
             for number, scheduled in enumerate(self.model.records):
                 takes, gives = self.touched[number]
                 operands = (*takes, *gives, *(name for name, _ in scheduled.guards))
                 at = max((self.made.get(v, 0) for v in operands), default=0)
+                if self._touches_state(self.touched[number]):
+                    at = max(at, together)
+                    changed |= at > together
                 place[number] = max(at, *(self.made.get(self.witness[d], 0) + 1 for d in needs[number]), 0)
                 if place[number] > len(place):
                     raise InvalidModel(
@@ -134,6 +141,9 @@ class _Splitter:
                         self.made[name] = place[number]
                         changed = True
         return place
+
+    def _touches_state(self, touched: tuple[set[str], set[str]]) -> bool:
+        return any(name in self.in_state for values in touched for name in values)
 
     def _needed(self, scheduled: Scheduled) -> frozenset[str]:
         """The late dims that have to be known before a record can run: none for the host, which takes what comes."""
@@ -195,13 +205,14 @@ class _Splitter:
             here = demand.guards in guards if demand.guards else not any(wanted <= known for known in old)
             if wanted <= dims.keys() and here:
                 demands.append(demand)
-        kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input")}
+        states = tuple(name for name in self.model.states if name in touched)
+        kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input"), **dict.fromkeys(states, "state")}
         values = [
             v if v.kind == "constant" else replace(v, kind=kinds.get(v.name, "temporary"))
             for v in self.model.values
             if v.name in touched
         ]
-        return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(demands))
+        return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(demands), states=states)
 
 
 def _touched(records: Iterable[Scheduled]) -> list[str]:

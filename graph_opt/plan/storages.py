@@ -67,6 +67,28 @@ def _late(node: str, value: str) -> UnsupportedOperator:
     )
 
 
+def versions_of(model: PlanInput) -> dict[str, tuple[str, str | None]]:
+    """For each value that lies in a state: its version and the version that this one overwrote (None: none).
+
+    InvalidModel if a version is overwritten twice.
+    """
+    found: dict[str, tuple[str, str | None]] = {name: (name, None) for name in model.states}
+    overwritten: set[str] = set()
+    for scheduled in model.records:
+        record = scheduled.record
+        if not isinstance(record, AliasRecord) or record.input not in found:
+            continue
+        version = found[record.input][0]
+        if not record.update:
+            found[record.output] = (version, None)
+            continue
+        if version in overwritten or record.byte_offset != 0:
+            raise InvalidModel("a state is updated twice from one version", where={"node": record.node})
+        overwritten.add(version)
+        found[record.output] = (record.output, version)
+    return found
+
+
 def output_roots(outputs: Sequence[str], values: Mapping[str, ValueInfo], roots: Roots) -> dict[str, int]:
     """The outputs whose buffer is the storage of their root: root name -> output number."""
     taken: dict[str, int] = {}
@@ -77,6 +99,6 @@ def output_roots(outputs: Sequence[str], values: Mapping[str, ValueInfo], roots:
             continue
         root, offset = roots.of[name]
         fits = offset == 0 and roots.bytes[root] == values[name].bytes
-        if fits and values[root].kind not in ("input", "constant") and root not in taken:
+        if fits and values[root].kind not in ("input", "constant", "state") and root not in taken:
             taken[root] = number
     return taken

@@ -11,14 +11,15 @@ from tensor_types.dims import Dim, product
 from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
 
-KINDS = ("input", "output", "constant", "temporary")
+KINDS = ("input", "output", "constant", "state", "temporary")
 
 
 @dataclass(frozen=True)
 class ValueInfo:
     """A tensor of the graph: logical shape (None: rank unknown), physical format, and where it comes from.
 
-    `kind` is 'constant' for weights; 'input', 'output' and 'temporary' tell model inputs, model outputs and the rest.
+    `kind` is 'constant' for weights and 'state' for what lives from run to run; 'input', 'output' and 'temporary' tell
+    model inputs, model outputs and the rest.
     """
 
     name: str
@@ -72,11 +73,14 @@ class PlanInput:
     requirements: tuple[Demand, ...] = ()
     """What shape inference took for granted; a run that breaks one is refused."""
     late_dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    states: tuple[str, ...] = ()
+    """Values whose bytes live from run to run. They are neither inputs nor outputs; updates write them in place."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where bytes are: `index` counts storages (region 'arena'), inputs, outputs, constants, guard bytes or objects.
+    """Where bytes are: `index` counts storages (region 'arena'), inputs, outputs, states, constants, guard bytes or
+    objects.
 
     `offset` counts bytes from the start of that thing.
     """
@@ -165,5 +169,9 @@ class Plan:
     n_guards: int
     n_objects: int
     output_copies: tuple[tuple[int, str], ...] = ()
+    states: tuple[str, ...] = ()
+    """Pinned: a buffer each that the caller gives and that no storage shares."""
+    versions: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    """For each value in a state: its version (itself, or what it is a view of), and the one that this one overwrote."""
     requirements: tuple[tuple[Demand, tuple[int, int] | None], ...] = ()
     """Demands, each with the guard of the tasks that make it (None: all runs do)."""

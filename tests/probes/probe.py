@@ -1,4 +1,4 @@
-"""What the ten probes share: from a fused node or a program to numbers on host classes and chips, through bytes.
+"""What the probes share: from a fused node or a program to numbers on host classes and chips, through bytes.
 
 A probe gives samples (a `Case` and the result that an independent oracle computes for it). Here they are lowered by the
 kernel family, serialised, parsed, verified for the target and run: natively on host classes, interpreted for chips.
