@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable, body_of, body_values, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_values, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
 from codegen.targets.target import Target
@@ -30,7 +30,7 @@ class TensorScatterTiling(Tiling, kind="tensor_scatter"):
 
 def lower_tensor_scatter(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task that writes the rows into the node's result, which holds the cache; NotLowerable says why not."""
-    body, known = body_of(node), body_values(node)
+    body, known = body_of(node), outer_values(node)
     operator = body.nodes[0]
     if len(body.nodes) != 1 or operator.op != "TensorScatter":
         raise NotLowerable("the body is not one TensorScatter")
