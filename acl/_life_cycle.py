@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from pathlib import Path
 
 from acl._call import integer, optional_text, plain, status, take_message, text, valued
-from acl._process import memory, models
+from acl._process import memory, models, soc_name
 from acl_runtime.device import Code, DeviceError
 
 _log = logging.getLogger("acl")
@@ -67,11 +66,6 @@ def finalize_reference() -> int:
         if not _references:
             _end()
         return _references
-
-
-def soc_name() -> str:
-    """OPENATC_SOC_VERSION, else the chip that models are converted for by default."""
-    return os.environ.get("OPENATC_SOC_VERSION") or "Ascend910B2"
 
 
 @plain()

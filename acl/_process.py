@@ -20,7 +20,12 @@ reports = Reports()
 @functools.cache
 def memory() -> Memory:
     """The memory; its addresses are reserved at the first use."""
-    return Memory()
+    return Memory(soc_name())
+
+
+def soc_name() -> str:
+    """OPENATC_SOC_VERSION, else the chip that models are converted for by default."""
+    return os.environ.get("OPENATC_SOC_VERSION") or "Ascend910B2"
 
 
 def threads() -> int:

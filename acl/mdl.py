@@ -79,7 +79,7 @@ def load_from_mem(address: int, size: int) -> int:
     if not address or not size:
         raise DeviceError(Code.INVALID_PARAM, "no address or no size")
     contexts.current()
-    return models.load_bytes(memory().array(address, size), threads())
+    return models.load_bytes(memory().bytes(address, size), threads())
 
 
 @status(word)

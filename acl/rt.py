@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from acl._call import anything, function, integer, status, valued, word
 from acl._process import contexts, handles, memory, reports, stream_in_context, stream_to_wait_for
 from acl_runtime.device import Code, Context, DeviceError, Event, Stream
@@ -312,7 +310,7 @@ def memcpy_async(target: int, target_size: int, source: int, count: int, kind: i
         queue.submit(lambda: books.copy(target, source, count))
         return
     # The caller may drop a Python object as soon as this call is over.
-    staged = np.array(books.array(source, count))
+    staged = books.bytes(source, count)
     queue.submit(lambda: books.copy(target, staged.ctypes.data, count))
 
 

@@ -65,7 +65,7 @@ def numpy_contiguous_to_ptr(array: np.ndarray, /) -> tuple[int, np.ndarray]:
 @plain(word, word, failure=None)
 def ptr_to_bytes(address: int, size: int) -> bytes:
     """A copy of memory of any kind; None if there is none at the address."""
-    return memory().array(address, size).tobytes()
+    return memory().bytes(address, size).tobytes()
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -55,7 +55,7 @@ def dvpp_jpeg_decode_async(channel: int, address: int, size: int, target: int, s
     step = images.jpeg_stride_step(soc_name())
 
     def work() -> None:
-        data = memory().array(address, size).tobytes()
+        data = memory().bytes(address, size).tobytes()
         images.prepare_jpeg_output(images.read_header(data, "JPEG"), picture, step)
         images.decode_jpeg(data, picture, _pixels(picture))
 
@@ -78,7 +78,7 @@ def dvpp_jpeg_encode_async(channel: int, source: int, target: int, size: int, co
     check_device(picture.data, picture.size, "input picture")
     if not size:
         raise DeviceError(Code.INVALID_PARAM, "the address of the size is null")
-    room = int(memory().array(size, 4).view(np.uint32)[0])
+    room = int(memory().bytes(size, 4).view(np.uint32)[0])
     check_device(target, room, "encoded picture")
 
     def work() -> None:
@@ -118,7 +118,7 @@ def dvpp_png_decode_async(channel: int, address: int, size: int, target: int, st
     check_device(address, size, "PNG data")
 
     def work() -> None:
-        data = memory().array(address, size).tobytes()
+        data = memory().bytes(address, size).tobytes()
         images.prepare_png_output(images.read_header(data, "PNG"), picture)
         images.decode_png(data, picture, _pixels(picture))
 
@@ -128,7 +128,7 @@ def dvpp_png_decode_async(channel: int, address: int, size: int, target: int, st
 def _bytes(address: int, size: int) -> bytes:
     if not address or not size:
         raise DeviceError(Code.INVALID_PARAM, "no address or no size")
-    return memory().array(address, size).tobytes()
+    return memory().bytes(address, size).tobytes()
 
 
 def _pixels(picture: Picture) -> np.ndarray:

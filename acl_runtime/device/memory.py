@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from acl_runtime.device import host_memory
 from acl_runtime.device.codes import Code, DeviceError
+from codegen.targets import chip_names, target
 
 ALIGNMENT = 64
 _PAGE = mmap.PAGESIZE
@@ -161,12 +163,17 @@ def _reserve(size: int) -> tuple[mmap.mmap, np.ndarray]:
 
 
 class Memory:
-    """Device memory, pinned host memory and, as everything else, plain host memory."""
+    """Device memory, pinned host memory and, as everything else, plain host memory.
 
-    def __init__(self) -> None:
-        capacity = _physical_memory()
-        self.device = AddressSpace("device", capacity)
-        self.pinned = AddressSpace("pinned host", capacity)
+    The device has the memory of its chip, as far as this machine can stand in for it: three quarters of its own at
+    most, so that a program which fills the device gets a code instead of being killed.
+    """
+
+    def __init__(self, chip: str = "") -> None:
+        most = _physical_memory() * 3 // 4
+        known = target(chip).memory_bytes if chip in chip_names() else 0
+        self.device = AddressSpace("device", min(known or most, most))
+        self.pinned = AddressSpace("pinned host", most)
 
     def space(self, address: int) -> AddressSpace | None:
         """The space that the address is in; None for plain host memory."""
@@ -193,22 +200,44 @@ class Memory:
         """Copies; both ranges are checked."""
         self.check(target, nbytes, "target")
         self.check(source, nbytes, "source")
-        ctypes.memmove(target, source, nbytes)
+        if self.space(target) is not None and self.space(source) is not None:
+            ctypes.memmove(target, source, nbytes)
+        elif not host_memory.copy(target, source, nbytes):
+            reason = f"{nbytes} bytes from {source:#x} to {target:#x}: not readable there, or not writable here"
+            raise DeviceError(Code.PARAM_INVALID, reason)
 
     def fill(self, target: int, value: int, nbytes: int) -> None:
         """Sets bytes; the range is checked."""
         self.check(target, nbytes, "target")
-        ctypes.memset(target, value, nbytes)
+        if self.space(target) is not None:
+            ctypes.memset(target, value, nbytes)
+            return
+        pattern = np.full(min(nbytes, 1 << 20), value, np.uint8)
+        for done in range(0, nbytes, len(pattern) or 1):
+            if not host_memory.copy(target + done, pattern.ctypes.data, min(len(pattern), nbytes - done)):
+                raise DeviceError(Code.PARAM_INVALID, f"{nbytes} bytes at {target:#x} are not writable")
+
+    def bytes(self, address: int, nbytes: int) -> np.ndarray:
+        """A copy of the memory as u8; the range is checked."""
+        self.check(address, nbytes, "pointer")
+        copied = np.empty(nbytes, np.uint8)
+        self.copy(copied.ctypes.data, address, nbytes)
+        return copied
 
     def array(self, address: int, nbytes: int) -> np.ndarray:
-        """A u8 array that aliases the memory; the range is checked."""
+        """A u8 array that aliases the memory, read-only where the memory is; the range is checked."""
         self.check(address, nbytes, "pointer")
         space = self.space(address)
         if space is not None:
             return space.view(address, nbytes)
         if not nbytes:
             return np.empty(0, np.uint8)
-        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+        allowed = host_memory.access(address, nbytes)
+        if not allowed:
+            raise DeviceError(Code.PARAM_INVALID, f"{nbytes} bytes at {address:#x} are not readable")
+        array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+        array.flags.writeable = allowed == "rw"
+        return array
 
 
 _MS_ASYNC = 1
@@ -228,9 +257,9 @@ _msync = _find_msync()
 
 def _is_mapped(address: int, nbytes: int) -> bool:
     """Whether the pages of a range exist: `msync` says so and does nothing else to memory without a file."""
-    if address + nbytes > 1 << 64:
+    if address < _PAGE or address + nbytes >= 1 << 64:
         return False
     if _msync is None:
-        return address >= _PAGE
+        return True
     start = address // _PAGE * _PAGE
     return _msync(start, max(address + nbytes - start, 1), _MS_ASYNC) == 0
