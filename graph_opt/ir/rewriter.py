@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -37,12 +38,17 @@ class Rewriter:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._holders: dict[str, set[str]] = {}
-        for source, origin in graph.origins.items():
-            if origin.value is not None:
-                self._holders.setdefault(origin.value, set()).add(source)
         self._control = [n for n in graph.nodes if n.subgraphs and n.op != "Fused"]
         self._nested = [b for n in self._control for b in nested_bodies(n)]
+
+    @cached_property
+    def _holders(self) -> dict[str, set[str]]:
+        """By name of a value, the source tensors whose origin refers to it; most passes never ask."""
+        holders: dict[str, set[str]] = {}
+        for source, origin in self.graph.origins.items():
+            if origin.value is not None:
+                holders.setdefault(origin.value, set()).add(source)
+        return holders
 
     # --- making values and nodes
 
@@ -144,12 +150,13 @@ class Rewriter:
     # --- origins
 
     def _set_origin(self, source: str, origin: Origin) -> None:
+        holders = self._holders  # of the state before the change
         old = self.graph.origins.get(source)
         if old is not None and old.value is not None:
-            self._holders.get(old.value, set()).discard(source)
+            holders.get(old.value, set()).discard(source)
         self.graph.origins[source] = origin
         if origin.value is not None:
-            self._holders.setdefault(origin.value, set()).add(source)
+            holders.setdefault(origin.value, set()).add(source)
 
     def _move_origins(self, old: Value, new: Value, relation: str) -> None:
         for source in sorted(self._holders.get(old.name, ())):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+
+_SEARCHED = 4096
+"""Tasks that are looked at, at most, to leave out the edges of one."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,11 @@ class _Segment:
     start: int
     end: int
     writer: int
-    readers: tuple[int, ...]
+    readers: list[int]
+
+    def part(self, start: int, end: int) -> _Segment:
+        """Some of its units as a segment of their own."""
+        return _Segment(start, end, self.writer, list(self.readers))
 
 
 def predecessors(accesses: Sequence[Sequence[Access]]) -> list[set[int]]:
@@ -42,53 +50,76 @@ def predecessors(accesses: Sequence[Sequence[Access]]) -> list[set[int]]:
                     before.update(segment.readers)
         for access in touched:
             for segment in _cut(spaces[access.space], access.start, access.end):
-                if not access.write:
-                    segment.readers = (*segment.readers, task)
+                if not access.write and segment.readers[-1:] != [task]:
+                    segment.readers.append(task)
         for access in touched:
             for segment in _cut(spaces[access.space], access.start, access.end):
                 if access.write:
-                    segment.writer, segment.readers = task, ()
+                    segment.writer, segment.readers = task, []
         before -= {task, -1}
         result.append(before)
     return result
 
 
 def _cut(segments: list[_Segment], start: int, end: int) -> list[_Segment]:
-    """The segments that make up start .. end exactly; splits those that reach over and fills gaps with new ones."""
+    """The segments that make up start .. end exactly; splits those that reach over and fills gaps with new ones.
+
+    `segments` are sorted and apart, so only those that meet the span are looked at.
+    """
     if start >= end:
         return []
+    first = bisect_right(segments, start, key=lambda s: s.end)
+    last = bisect_left(segments, end, key=lambda s: s.start)
+    met = segments[first:last]
+    if len(met) == 1 and (met[0].start, met[0].end) == (start, end):
+        return met
+    before = [s.part(s.start, start) for s in met[:1] if s.start < start]
+    behind = [s.part(end, s.end) for s in met[-1:] if s.end > end]
     inside: list[_Segment] = []
-    rest: list[_Segment] = []
     position = start
-    for segment in segments:
-        if segment.end <= start or segment.start >= end:
-            rest.append(segment)
-            continue
-        if segment.start < start:
-            rest.append(_Segment(segment.start, start, segment.writer, segment.readers))
-        if segment.end > end:
-            rest.append(_Segment(end, segment.end, segment.writer, segment.readers))
+    for segment in met:
         low, high = max(segment.start, start), min(segment.end, end)
         if low > position:
-            inside.append(_Segment(position, low, -1, ()))
-        inside.append(_Segment(low, high, segment.writer, segment.readers))
+            inside.append(_Segment(position, low, -1, []))
+        inside.append(segment.part(low, high))
         position = high
     if position < end:
-        inside.append(_Segment(position, end, -1, ()))
-    segments[:] = sorted((*rest, *inside), key=lambda s: s.start)
+        inside.append(_Segment(position, end, -1, []))
+    segments[first:last] = [*before, *inside, *behind]
     return inside
 
 
 def reduce_transitively(before: Sequence[set[int]]) -> list[tuple[int, ...]]:
-    """The same order with the edges that others imply left out. Predecessors have lower numbers."""
-    reach: list[int] = []
+    """The same order with the edges that others imply left out. Predecessors have lower numbers.
+
+    An edge that a search of `_SEARCHED` tasks does not show to be implied stays: it costs a little time, no more.
+    """
+    ends = set(range(len(before))).difference(*before)
+    covered: list[int] = []  # all tasks below this one lead to the task, except those that lead nowhere
     result: list[tuple[int, ...]] = []
     for task, direct in enumerate(before):
-        reached, kept = 0, []
-        for other in sorted(direct, reverse=True):
-            if not reached >> other & 1:
-                kept.append(other)
-                reached |= reach[other]
-        reach.append(reached | 1 << task)
-        result.append(tuple(reversed(kept)))
+        low = max((covered[d] for d in direct), default=0)
+        implied, seen = _search(direct, low, result) if len(direct) > 1 else (set(), direct)
+        result.append(tuple(sorted(direct - implied)))
+        while low < task and (low in seen or low in ends):
+            low += 1
+        covered.append(low)
     return result
+
+
+def _search(direct: set[int], low: int, edges: Sequence[tuple[int, ...]]) -> tuple[set[int], set[int]]:
+    """Those of `direct` that others of them lead back to, and the tasks from `low` on that were seen on the way.
+
+    Whatever lies below `low` is reached.
+    """
+    implied = {d for d in direct if d < low}
+    pending = [d for d in direct if d >= low]
+    seen = set(pending)
+    while pending and len(seen) < _SEARCHED:
+        for other in edges[pending.pop()]:
+            if other in direct:
+                implied.add(other)
+            if other >= low and other not in seen:
+                seen.add(other)
+                pending.append(other)
+    return implied, seen

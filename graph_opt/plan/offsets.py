@@ -8,9 +8,10 @@ so that every offset is one.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import gcd
 
 from tensor_types.dims import Dim, Expr, ceildiv
@@ -18,6 +19,8 @@ from tensor_types.dims import Dim, Expr, ceildiv
 ALIGNMENT = 64
 _ROUNDS = 64
 """Real networks meet the bound within 20."""
+_MOST_PAIRS = 1 << 21
+"""Pairs of intervals alive together up to which they are placed by size: real networks have some ten an interval."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,17 @@ def _pack(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
     """Starts of (size, first, last), the largest placed first.
 
     What ends above the lower bound has come too late: it moves to the front, the latest first, and all are placed
-    again, until the bound is met or `_ROUNDS` are over. The best round counts.
+    again, until the bound is met or `_ROUNDS` are over. The best round counts. Where too many are alive together for
+    that, they are placed in the order in which they come to life.
     """
+    together = _together(wanted)
+    if together is None:
+        return _place_in_time(wanted)
     bound = peak(wanted)
     order = sorted(range(len(wanted)), key=lambda n: (-wanted[n][0], wanted[n][1], n))
     lowest, best = -1, [0] * len(wanted)
     for _ in range(_ROUNDS):
-        starts = _place(wanted, order)
+        starts = _place(wanted, order, together)
         ends = [start + size for start, (size, _, _) in zip(starts, wanted, strict=True)]
         if lowest < 0 or max(ends, default=0) < lowest:
             lowest, best = max(ends, default=0), starts
@@ -89,22 +96,78 @@ def _pack(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
     return best
 
 
-def _place(wanted: Sequence[tuple[int, int, int]], order: Sequence[int]) -> list[int]:
+def _together(wanted: Sequence[tuple[int, int, int]]) -> list[list[int]] | None:
+    """For each, those that are alive with it at some time; None if these are more than `_MOST_PAIRS` pairs."""
+    found: list[list[int]] = [[] for _ in wanted]
+    alive: dict[int, None] = {}
+    leaving: list[tuple[int, int]] = []
+    pairs = 0
+    for number in sorted(range(len(wanted)), key=lambda n: wanted[n][1]):
+        _, first, last = wanted[number]
+        while leaving and leaving[0][0] < first:
+            del alive[heappop(leaving)[1]]
+        pairs += len(alive)
+        if pairs > _MOST_PAIRS:
+            return None
+        for other in alive:
+            found[other].append(number)
+        found[number].extend(alive)
+        alive[number] = None
+        heappush(leaving, (last, number))
+    return found
+
+
+def _place(
+    wanted: Sequence[tuple[int, int, int]], order: Sequence[int], together: Sequence[Sequence[int]]
+) -> list[int]:
     """Each in turn at the lowest start that keeps it apart from those placed before and alive with it."""
-    starts = [0] * len(wanted)
-    done: list[tuple[int, int, int, int]] = []  # start, end, first, last, sorted by start
+    starts = [-1] * len(wanted)
     for number in order:
-        size, first, last = wanted[number]
-        position = 0
-        for start, end, other_first, other_last in done:
-            if other_first > last or other_last < first:
-                continue
+        size, position = wanted[number][0], 0
+        for start, other in sorted((starts[o], o) for o in together[number] if starts[o] >= 0):
             if start - position >= size:
                 break
-            position = max(position, end)
+            position = max(position, start + wanted[other][0])
         starts[number] = position
-        insort(done, (position, position + size, first, last))
     return starts
+
+
+def _place_in_time(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Each in the first gap that is long enough when its life begins."""
+    starts = [0] * len(wanted)
+    gaps: list[tuple[int, int]] = []  # (start, end), sorted and apart
+    top = 0
+    leaving: list[tuple[int, int]] = []
+    for number in sorted(range(len(wanted)), key=lambda n: (wanted[n][1], -wanted[n][0], n)):
+        size, first, last = wanted[number]
+        while leaving and leaving[0][0] < first:
+            gone = heappop(leaving)[1]
+            _give_back(gaps, starts[gone], starts[gone] + wanted[gone][0])
+        found = next((i for i, (start, end) in enumerate(gaps) if end - start >= size), None)
+        if found is not None:
+            start, end = gaps[found]
+            gaps[found : found + 1] = [(start + size, end)] if end - start > size else []
+        else:
+            if gaps and gaps[-1][1] == top:
+                start = gaps.pop()[0]
+            else:
+                start = top
+            top = start + size
+        starts[number] = start
+        if size:
+            heappush(leaving, (last, number))
+    return starts
+
+
+def _give_back(gaps: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds a gap and joins it to those that it touches."""
+    at = bisect_left(gaps, (start, end))
+    low, high = at, at
+    if at and gaps[at - 1][1] == start:
+        low, start = at - 1, gaps[at - 1][0]
+    if at < len(gaps) and gaps[at][0] == end:
+        high, end = at + 1, gaps[at][1]
+    gaps[low:high] = [(start, end)]
 
 
 def peak(wanted: Sequence[tuple[int, int, int]]) -> int:

@@ -64,6 +64,7 @@ class _Planner:
         self.inputs = {name: number for number, name in enumerate(model.inputs)}
         self.states = {name: number for number, name in enumerate(model.states)}
         self.versions = versions_of(model)
+        self.results = frozenset(model.outputs)
         self.programs: dict[str, int] = {}
         self.constants: dict[Constant, int] = {}
         self.objects: dict[str, int] = {}
@@ -194,7 +195,7 @@ class _Planner:
 
     def _is_placed(self, name: str) -> bool:
         """True unless nothing touches the value: it lives inside a kernel, or nobody needs it."""
-        if name in self.inputs or name in self.model.outputs or name in self.objects:
+        if name in self.inputs or name in self.results or name in self.objects:
             return True
         root = self.roots.of[name][0] if name in self.roots.of else name
         if self.values[root].kind == "constant":

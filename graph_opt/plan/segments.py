@@ -69,6 +69,7 @@ class _Splitter:
         for name in (*model.inputs, *model.outputs):
             if name in self.values and not self.values[name].format.is_plain:
                 raise InvalidModel("an end of the model has a format of its own", where={"tensor": name})
+        self.given = {name: number for number, name in enumerate(model.inputs)}
         self.touched = [taken_and_given(s.record) for s in model.records]
         self.in_state = versions_of(model)
         """Values that lie in states. What touches states stays in one segment, so that order within it is all."""
@@ -88,7 +89,8 @@ class _Splitter:
         for n in range(count):
             results = [name for name in self.model.outputs if self.made.get(name, 0) == n]
             passed = dict.fromkeys(v for s in records[n] for v in sorted(taken_and_given(s.record)[1]) if v in wanted)
-            outputs.append((*results, *(v for v in passed if v not in results)))
+            known = set(results)
+            outputs.append((*results, *(v for v in passed if v not in known)))
         segments = [
             Segment(
                 plan(self._part(records[n], inputs[n], outputs[n], late[n], late[:n])),
@@ -180,11 +182,11 @@ class _Splitter:
 
     def _is_ready(self, name: str, segment: int) -> bool:
         """True if a segment before this one, or the caller, gives the value. Values of no elements nobody makes."""
-        return name in self.model.inputs or (name in self.made and self.made[name] < segment)
+        return name in self.given or (name in self.made and self.made[name] < segment)
 
     def _source(self, name: str, outputs: list[tuple[str, ...]]) -> tuple[int, int]:
-        if name in self.model.inputs:
-            return MODEL_INPUTS, self.model.inputs.index(name)
+        if name in self.given:
+            return MODEL_INPUTS, self.given[name]
         return self.made[name] + 1, outputs[self.made[name]].index(name)
 
     def _part(

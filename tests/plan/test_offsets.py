@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from graph_opt.plan import offsets
 from graph_opt.plan.offsets import Interval, assign_offsets
 
 
@@ -41,3 +44,16 @@ def test_random_lifetimes_are_apart_and_close_to_the_bound() -> None:
         ratios.append(arena / bound)
     assert min(ratios) >= 1
     assert sum(ratios) / len(ratios) <= 1.02
+
+
+def test_too_many_to_sort_are_placed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_MOST_PAIRS", 0)
+    rng = random.Random(8)
+    ratios = []
+    for _ in range(200):
+        starts = [rng.randrange(30) for _ in range(rng.randint(1, 40))]
+        arena, bound = place(*((rng.randint(1, 9), first, first + rng.randrange(6)) for first in starts))
+        ratios.append(arena / bound)
+    assert sum(ratios) / len(ratios) <= 1.35
+    assert place((2, 0, 1), (1, 0, 3), (2, 2, 3)) == (3 * 64, 3 * 64)  # the gap of the first serves the last
+    assert place((1, 0, 1), (1, 0, 1), (1, 0, 9), (2, 2, 3)) == (3 * 64, 3 * 64)  # two gaps side by side are one

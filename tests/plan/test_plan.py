@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from graph_opt.plan import (
     Scheduled,
     TaskOperand,
     ValueInfo,
+    dependencies,
     model_to_json,
     plan,
     plan_model,
@@ -316,3 +318,19 @@ def test_json_is_plain_and_stable() -> None:
     model = random_model(3, symbolic=True)
     text = json.dumps(model_to_json(plan_model(model)))
     assert text == json.dumps(model_to_json(plan_model(model)))
+
+
+def test_edges_are_reduced_as_far_as_the_search_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(3)
+    for searched in (4096, 4096, 0):
+        monkeypatch.setattr(dependencies, "_SEARCHED", searched)
+        for _ in range(60):
+            count = rng.randint(1, 40)
+            before = [set(rng.sample(range(n), min(n, rng.choice((0, 1, 1, 2, 3, 8))))) for n in range(count)]
+            whole = nx.DiGraph()
+            whole.add_nodes_from(range(count))
+            whole.add_edges_from((a, b) for b, row in enumerate(before) for a in row)
+            least = nx.transitive_reduction(whole)
+            found = [(a, b) for b, row in enumerate(reduce_transitively(before)) for a in row]
+            assert set(least.edges) <= set(found) <= set(whole.edges)
+            assert searched == 0 or set(least.edges) == set(found)
