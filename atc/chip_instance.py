@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from acl_runtime.package_layout import ChipPart
 from atc.plan_input import plan_input
 from atc.usage import UsageError
 from codegen.lowering import Lowered, lower_graph
-from codegen.targets import Target
+from codegen.targets import Target, target
 from codegen.targets.roofline import Estimate, estimate
 from codegen.tile.chip_rules import scope_bytes
 from codegen.tile.text import parse_program
@@ -97,24 +98,23 @@ def _report(lowered: Lowered, chip: Target, changes: Mapping[str, int]) -> dict[
 
 
 def _layer(record: KernelRecord, chip: Target) -> dict[str, Any]:
-    program = parse_program(record.program)
-    found = _estimate(record, chip)
+    sizes = tuple(evaluate(v, {}) for v in record.dims) if not any(names(d) for d in record.dims) else None
+    found, memory = _figures(record.program, sizes, chip.name)
     return {
         "node": record.node,
         "family": record.family,
         "ms": None if found is None else found.seconds * 1e3,
         "bound": None if found is None else found.bound,
-        "memory": scope_bytes(program.tiles, chip),
+        "memory": dict(memory),
     }
 
 
-def _estimate(record: KernelRecord, chip: Target) -> Estimate | None:
-    """The kernel's roofline, None while a size is symbolic."""
-    if any(names(d) for d in record.dims):
-        return None
-    program = parse_program(record.program)
-    dims = {d.name: evaluate(v, {}) for d, v in zip(program.dims, record.dims, strict=True)}
-    return estimate(program, dims, chip)
+@lru_cache(maxsize=4096)
+def _figures(text: str, sizes: tuple[int, ...] | None, name: str) -> tuple[Estimate | None, Mapping[str, int]]:
+    """Roofline of a program on a chip, None while a size is symbolic, and its bytes per scope. Layers share both."""
+    program, chip = parse_program(text), target(name)
+    dims = None if sizes is None else {d.name: n for d, n in zip(program.dims, sizes, strict=True)}
+    return None if dims is None else estimate(program, dims, chip), scope_bytes(program.tiles, chip)
 
 
 def aicpu_rows(lowered: Lowered) -> list[dict[str, str]]:

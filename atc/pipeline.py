@@ -32,6 +32,7 @@ from graph_opt.quantisation import (
     ExpandQuantisedLstm,
     FoldZeroPoints,
     FuseQdqProducts,
+    SignBytes,
 )
 from graph_opt.simplify import (
     AbsorbExpands,
@@ -98,6 +99,7 @@ def target_passes(
     """What the graph for the kernels' targets goes through: choose dtypes, lay out, fuse what the kernels can do."""
     chips = [t for t in kernels.targets if t.kind == "chip"]
     return [
+        *(SignBytes(frozenset(chip.cube.rates)) for chip in chips),
         FuseAttention(kernels),
         MergeSiblingMatmuls(),
         *simplification(),

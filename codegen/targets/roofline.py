@@ -1,9 +1,10 @@
 """Roofline estimate of a tile program: the larger of compute time and transfer time, spread over the cores.
 
-The program is walked once per grid index class: loop extents and view extents are evaluated, operations are counted by
-engine and dtype, and bytes by crossing of the border between global memory and tiles. All of these pass the last cache;
-memory gives each tensor once, and again what is asked for again of the part that the cache cannot hold. There is no
-latency, no queue and no overlap between tasks: it is labelled an estimate wherever it is shown.
+The program is walked once per grid index class: loop extents and view extents are evaluated, for samples of the
+variables on which these depend; operations are counted by engine and dtype, and bytes by crossing of the border between
+global memory and tiles. All of these pass the last cache; memory gives each tensor once, and again what is asked for
+again of the part that the cache cannot hold. There is no latency, no queue and no overlap between tasks: it is labelled
+an estimate wherever it is shown.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from math import ceil, prod
 
 from codegen.targets.target import Target
 from codegen.tile.instructions import INSTRUCTIONS
-from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View, linear_index
-from tensor_types.dims import evaluate
+from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View, linear_index, walk
+from tensor_types.dims import evaluate, names
 from tensor_types.dtypes import DType
 
 _SAMPLES = 64
@@ -39,6 +40,7 @@ class Estimate:
 
 @dataclass
 class _Count:
+    deciding: frozenset[str]
     cube: dict[DType, float] = field(default_factory=dict)
     """Multiply-adds by dtype."""
     vector: dict[DType, float] = field(default_factory=dict)
@@ -55,11 +57,12 @@ def estimate(program: Program, dims: Mapping[str, int], target: Target) -> Estim
     """
     extents = [evaluate(extent, dims) for _, extent in program.grid]
     size = prod(extents)
-    count = _Count()
-    indices = _spread(size, _SAMPLES)
+    count = _Count(_deciding(program))
+    grid = [(name, extent) for (name, _), extent in zip(program.grid, extents, strict=True) if name in count.deciding]
+    indices = _spread(prod(extent for _, extent in grid), _SAMPLES) if size else []
     for flat in indices:
         env = dict(dims)
-        for (name, _), extent in zip(reversed(program.grid), reversed(extents), strict=True):
+        for name, extent in reversed(grid):
             flat, env[name] = divmod(flat, extent)
         _walk(program, program.body, env, size / len(indices), count)
     cube = _cycles(count.cube, target.cube.rates)
@@ -76,6 +79,22 @@ def estimate(program: Program, dims: Mapping[str, int], target: Target) -> Estim
     bound = max(cycles, key=lambda name: cycles[name])
     flops = 2 * sum(count.cube.values()) + sum(count.vector.values())
     return Estimate(cycles[bound] / (target.clock_mhz * 1e6), bound, flops, read + written)
+
+
+def _deciding(program: Program) -> frozenset[str]:
+    """Names on which extents, trip counts or conditions depend: other variables move views and change no amount."""
+    found: set[str] = set()
+    for stmt in walk(program.body):
+        if isinstance(stmt, For):
+            found |= names(stmt.extent)
+        elif isinstance(stmt, If):
+            found |= names(stmt.left) | names(stmt.right)
+        elif isinstance(stmt, ReadDim):
+            found |= names(stmt.high)
+        else:
+            views = (v for v in (stmt.dst, *stmt.srcs) if isinstance(v, View))
+            found.update(name for view in views for extent in view.shape for name in names(extent))
+    return frozenset(found)
 
 
 def _memory_bytes(program: Program, dims: Mapping[str, int], target: Target, count: _Count) -> float:
@@ -95,6 +114,8 @@ def _memory_bytes(program: Program, dims: Mapping[str, int], target: Target, cou
 def _spread(size: int, most: int) -> list[int]:
     if size <= most:
         return list(range(size))
+    if most == 1:
+        return [0]
     return [round(i * (size - 1) / (most - 1)) for i in range(most)]
 
 
@@ -115,7 +136,7 @@ def _walk(program: Program, body: tuple[Stmt, ...], env: dict[str, int], weight:
     for stmt in body:
         if isinstance(stmt, For):
             trips = evaluate(stmt.extent, env)
-            walked = _spread(max(trips, 0), _TRIPS)
+            walked = _spread(max(trips, 0), _TRIPS if stmt.var in count.deciding else 1)
             for value in walked:
                 _walk(program, stmt.body, {**env, stmt.var: value}, weight * trips / len(walked), count)
         elif isinstance(stmt, If):

@@ -12,6 +12,7 @@ from graph_opt.quantisation.expand_quantisation import ExpandQuantisation
 from graph_opt.quantisation.expand_quantised_lstm import ExpandQuantisedLstm
 from graph_opt.quantisation.fold_zero_points import FoldZeroPoints
 from graph_opt.quantisation.fuse_qdq_products import FuseQdqProducts
+from graph_opt.quantisation.sign_bytes import SignBytes
 
 __all__ = [
     "DequantizeLate",
@@ -22,4 +23,5 @@ __all__ = [
     "ExpandQuantisedLstm",
     "FoldZeroPoints",
     "FuseQdqProducts",
+    "SignBytes",
 ]
