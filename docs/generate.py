@@ -81,7 +81,7 @@ Operators of your own: [custom operators](custom_operators.md).
 def _native(name: str) -> tuple[str, str]:
     """Family and dtypes of an operator's kernels."""
     from codegen.kernels import families
-    from codegen.kernels.registry import DTYPES
+    from codegen.kernels.family_table import FAMILY_ROWS
     from codegen.lowering import RESHAPES
 
     if name in RESHAPES:
@@ -90,7 +90,7 @@ def _native(name: str) -> tuple[str, str]:
     # Of the families without anchors the last one takes an operator by itself.
     absorbed = [t for t in reversed(families()) if not t.anchors and name in t.epilogue]
     for family in anchored + absorbed:
-        return family.name, " ".join(sorted(DTYPES[family.name] or ()))
+        return family.name, " ".join(sorted(FAMILY_ROWS[family.name].dtypes or ()))
     return "", ""
 
 

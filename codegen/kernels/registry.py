@@ -13,6 +13,7 @@ from importlib import import_module
 from types import ModuleType
 
 from codegen.kernels.elementwise import ELEMENTWISE
+from codegen.kernels.family_table import FAMILY_ROWS
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.signature import Signature, renamed, signature
 from codegen.kernels.tiling import Tiling, parse_tiling
@@ -24,23 +25,6 @@ from graph_opt.ir.core import Node
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.plan.records import KernelRecord, Record
 from tensor_types.dims import names
-
-_FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
-_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
-_HALVES = frozenset({"f32", "f16", "bf16"})
-
-DTYPES: dict[str, frozenset[str] | None] = {
-    "matmul": _FLOATS | {"i8", "u8"}, "grouped_matmul": _FLOATS, "moe": frozenset({"i64"}),
-    "topk": _FLOATS | _INTEGERS, "conv": _FLOATS | {"i8", "u8"}, "pool": _FLOATS,
-    "reduction": _FLOATS | {"i32", "i64"}, "attention": _HALVES, "lstm": _HALVES, "gru": _HALVES,
-    "movement": _FLOATS | _INTEGERS | {"bool"}, "scatter": _FLOATS | _INTEGERS | {"bool"},
-    "tensor_scatter": _FLOATS | _INTEGERS | {"bool"},
-    "piecewise": _FLOATS, "region": _FLOATS | _INTEGERS | {"bool"}, "custom": None,
-}  # fmt: skip
-"""Of each family: element types of the data of its anchor; None: its programs say so."""
-
-_UNCUT = frozenset({"moe", "custom"})
-"""Families whose kernels are cut in one way only."""
 
 _MOST_REMEMBERED = 4096
 
@@ -85,7 +69,7 @@ def lower_node(node: Node, target: Target, tiling: Tiling | None = None) -> list
 
 def tiling_of(text: str) -> Tiling:
     """The tiling of a text form, of any family; ValueError says what is wrong with it."""
-    for family in DTYPES:
+    for family in FAMILY_ROWS:
         _module(family)  # declares its tilings
     return parse_tiling(text)
 
@@ -112,12 +96,12 @@ def _asked(node: Node, target: Target, asked: Signature | None) -> _Answer:
 
 def _tasks(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     family = str(node.attrs.get("family", ""))
-    if node.op != "Fused" or family not in DTYPES:
+    if node.op != "Fused" or family not in FAMILY_ROWS:
         raise NotLowerable("no kernel for it")
-    dtypes, data = DTYPES[family], _data_of_anchor(node)
-    if dtypes is not None and data not in dtypes:
+    row, data = FAMILY_ROWS[family], _data_of_anchor(node)
+    if row.dtypes is not None and data not in row.dtypes:
         raise NotLowerable(f"no {family} kernel for {data}")
-    if tiling is not None and family in _UNCUT:
+    if tiling is not None and not row.cut:
         raise NotLowerable(f"kernels of the family {family} have no tiling")
     lower = getattr(_module(family), f"lower_{family}")
     records: list[Record] = lower(node, target) if tiling is None else lower(node, target, tiling)
