@@ -13,11 +13,13 @@ from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from acl_runtime.stored_constants import lay_out
 from atc import __version__
+from atc.check_report import write_check_report
 from atc.chip_instance import aicpu_rows, chip_line, make_chip_instance, require_mode
 from atc.console import Progress
 from atc.custom_operators import import_operators, operators_of
 from atc.fusion_report import fusion_notes
 from atc.inputs import index_bounds
+from atc.interface import apply_interface
 from atc.options import Options
 from atc.pipeline import shared_passes, target_passes
 from atc.plan_input import plan_input
@@ -146,13 +148,16 @@ def convert(
     if sign is not None:
         trust.read_private_key(sign)  # refused before the work, not after it
     with progress.stage("read"):
-        graph = read_model(source, options.input_shape or None)
+        graph = read_model(source, options.input_shape or None, options.out_nodes)
         nodes_in = len(graph.nodes)
         bounds = index_bounds(graph)
         missing = unsupported(graph)
+        if options.check_report is not None:
+            write_check_report(options.check_report, graph, missing)
         if missing:
             raise unsupported_error(missing)
         classes, matched = overrides(graph, options.operator_wishes)
+        interface = apply_interface(graph, options)
     shared, steps = shared_passes(), target_passes(kernels([host, portable_class]), options.precision_mode, classes)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
@@ -214,7 +219,12 @@ def convert(
             viewer=viewer_graph(graph, lowered, table),
             graph_text=to_text(graph),
             report=result.report(),
-            header={"tool": f"openatc {__version__}", "soc_version": result.soc_version, "operators": operators},
+            header={
+                "tool": f"openatc {__version__}",
+                "soc_version": result.soc_version,
+                "operators": operators,
+                **interface,
+            },
         )
         result.package_bytes = package.stat().st_size
     result.seconds = progress.seconds

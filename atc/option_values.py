@@ -52,6 +52,28 @@ def words(flag: str, value: Any) -> tuple[str, ...]:
     return tuple(filter(None, (w.strip() for w in value.split(",")))) if isinstance(value, str) else tuple(value or ())
 
 
+def names(flag: str, value: Any) -> tuple[str, ...]:
+    """Names with semicolons between them, or a sequence."""
+    return tuple(filter(None, (w.strip() for w in value.split(";")))) if isinstance(value, str) else tuple(value or ())
+
+
+OUTPUT_TYPES = {"FP32": "f32", "FP16": "f16", "UINT8": "u8", "INT8": "i8", "INT16": "i16", "INT32": "i32",
+                "INT64": "i64", "UINT16": "u16", "UINT32": "u32", "UINT64": "u64", "DOUBLE": "f64"}  # fmt: skip
+
+
+def output_types(flag: str, value: str) -> tuple[tuple[str, str], ...]:
+    """'FP16' for all outputs of floats, as (('', dtype),); 'node:index:FP16;...' for single ones."""
+    found = []
+    for part in names(flag, value):
+        name, _, word = part.rpartition(":")
+        dtype = OUTPUT_TYPES[one_of(flag, word.upper(), tuple(OUTPUT_TYPES))]
+        if not name and len(names(flag, value)) > 1:
+            raise UsageError(f"--{flag}: {part!r} names no output", where={"flag": f"--{flag}"},
+                             remedy='write one type for all, or "node:0:FP16;other:0:FP32"')  # fmt: skip
+        found.append((name, dtype))
+    return tuple(found)
+
+
 def precision_mode(flag: str, value: str) -> str:
     """The mode of that name, of the first version or the second."""
     if value not in POLICIES and value not in VERSION_2:

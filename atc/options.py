@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from atc import option_values as values
+from atc.aipp import PRESETS, AippOp, parse_aipp
 from atc.flag_fates import REFUSED, WITHOUT_EFFECT, note_of
+from atc.gears import Gears, batch_gears, dims_gears, image_gears
 from atc.precision_files import Wishes, customize_dtypes, keep_dtype, mixlist, op_precision_mode
 from atc.usage import Problems, UsageError, did_you_mean
 from graph_opt.precision.lists import DEFAULT, POLICIES, VERSION_2
@@ -39,6 +41,8 @@ class Option:
     reported: bool = True
     overriding: tuple[str, ...] = ()
     """Flags of `also` that win over the option's own; of others only one may be given."""
+    clash: str = "E10056"
+    """The code where two are given."""
 
 
 def option(default: Any, help: str, parse: Parser, **more: Any) -> Any:
@@ -69,6 +73,29 @@ class Options:
         DEFAULT, f"{', '.join(POLICIES)}", values.precision_mode, reported=False,
         also={"precision_mode_v2": (values.precision_mode_v2, ", ".join(VERSION_2))},
     )  # fmt: skip
+    dynamic_dims: Gears | None = option(
+        None, 'sizes of open dims, "1,224;8,448": one combination after the other', dims_gears, reported=False,
+        also={
+            "dynamic_batch_size": (batch_gears, 'batches, "1,2,4,8"'),
+            "dynamic_image_size": (image_gears, 'heights and widths, "224,224;448,448"'),
+        },
+        clash="E10009",
+    )  # fmt: skip
+    insert_op_conf: tuple[AippOp, ...] = option(
+        (), "file that says how images become tensors (AIPP)", parse_aipp, value="path", reported=False,
+        also={"aipp": (parse_aipp, f"one of {', '.join(PRESETS)}, or a file as above")},
+    )  # fmt: skip
+    input_fp16_nodes: tuple[str, ...] = option((), '"name;name2": inputs that take f16', values.names)
+    out_nodes: tuple[str, ...] = option(
+        (), '"node:0;node2:0" or names of tensors: outputs instead of those of the model', values.names
+    )
+    output_type: tuple[tuple[str, str], ...] = option(
+        (), f"{', '.join(values.OUTPUT_TYPES)} for all outputs of floats, or \"node:0:FP16;node2:0:FP32\"",
+        values.output_types,
+    )  # fmt: skip
+    check_report: Path | None = option(
+        None, "file for what the check of the model found", values.path, value="path", reported=False
+    )
     modify_mixlist: Wishes = option(
         (), "JSON file that changes the lists of operators of the mixed modes", mixlist, value="path", reported=False
     )
@@ -118,7 +145,7 @@ class Options:
                                      remedy=f"{guess}known options: {', '.join(parsers)}")  # fmt: skip
                 owner, parse = parsers[name]
                 if owner in found and not _wins(name):
-                    raise UsageError(f"--{owner} and --{name} exclude each other", code="E10056",
+                    raise UsageError(f"--{owner} and --{name} exclude each other", code=dict(declared())[owner].clash,
                                      where={"flag": f"--{name}"}, remedy="give one of them")  # fmt: skip
                 found[owner] = None
                 found[owner] = parse(name, value)
@@ -147,6 +174,18 @@ class Options:
 
 def _check_together(found: Mapping[str, Any]) -> None:
     """UsageError for options that do not go together."""
+    gears, images = found.get("dynamic_dims"), found.get("insert_op_conf")
+    if gears is not None and gears.kind == "dims" and images:
+        raise UsageError(
+            "--insert_op_conf and --dynamic_dims exclude each other", where={"flag": "--insert_op_conf"},
+            remedy="use --dynamic_batch_size or --dynamic_image_size",
+        )  # fmt: skip
+    if images and found.get("input_format") in ("ND", "NCDHW", "NDHWC"):
+        raise UsageError(
+            f"--insert_op_conf needs images, --input_format is {found['input_format']}",
+            where={"flag": "--input_format"},
+            remedy="write --input_format=NCHW or NHWC, as the model has it",
+        )  # fmt: skip
     mode = found.get("precision_mode") or DEFAULT
     if found.get("modify_mixlist") and POLICIES[mode].gray != "follow":
         raise UsageError(

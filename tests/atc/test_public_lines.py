@@ -7,7 +7,7 @@ from public_lines import LINES, build
 
 from acl_runtime import InferSession
 
-_LATER = "c08 c16 c18 c25 c32 c33 c34 c35 c37 c39 c43 c51 c53".split()
+_LATER = "c34 c35 c37".split()
 
 
 @pytest.mark.parametrize(
