@@ -78,8 +78,13 @@ class Kernels:
         return next((reason for reason in answers if reason is not None), None)
 
     def why_not_alone(self, graph: Graph, node: Node) -> str | None:
-        """The same of a node of the graph by itself."""
+        """The same of a node of the graph by itself. If nothing reads a result yet, something will read the first."""
         family = self.of_node(node)
-        if family is None:
-            return NO_FAMILY
-        return self.why_not(node if node.op == "Fused" else outline(graph, [node], family.name).node)
+        return NO_FAMILY if family is None else self.why_not(_alone(graph, node, family))
+
+
+def _alone(graph: Graph, node: Node, family: Family) -> Node:
+    if node.op == "Fused":
+        return node
+    read = {v for v in node.outputs if v.uses or graph.is_output(v)} or {node.output}
+    return outline(graph, [node], family.name, public=read).node

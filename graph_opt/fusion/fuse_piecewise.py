@@ -22,6 +22,7 @@ from graph_opt.fusion.families import Family, Kernels
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.outline import outline
 from graph_opt.ir.passes import Note
+from graph_opt.ir.reads import public_values
 from graph_opt.ir.rewriter import Rewriter
 
 _CUTS = ("Slice", "Split")
@@ -42,7 +43,7 @@ class FusePiecewise:
         if family is None:
             return False
         place = {n: i for i, n in enumerate(graph.nodes)}
-        growth = _Growth(graph, family, self.kernels)
+        growth, public = _Growth(graph, family, self.kernels), public_values(graph)
         changed = False
         # From the end, so that a Concat inside the group of another is found there.
         for node in reversed(list(graph.nodes)):
@@ -52,7 +53,7 @@ class FusePiecewise:
             if members is None:
                 continue
             members.sort(key=place.__getitem__)
-            reason = self.kernels.why_not(outline(graph, members, family.name).node)
+            reason = self.kernels.why_not(outline(graph, members, family.name, public=public).node)
             if reason is None:
                 Rewriter(graph).fuse(members, family.name)
                 changed = True

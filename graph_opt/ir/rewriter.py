@@ -253,10 +253,11 @@ class Rewriter:
         No circle may be among groups and other nodes (ValueError). A kernel comes as early as the last of its members
         and what it reads allow.
         """
-        place = {n: i for i, n in enumerate(self.graph.nodes)}
-        ordered = [(sorted(nodes, key=place.__getitem__), family) for nodes, family in groups]
-        rank = {n: place[nodes[-1]] for nodes, _ in ordered for n in nodes}
-        order = _in_order(self.graph.nodes, rank)
+        nodes = list(self.graph.nodes)
+        place = {n: i for i, n in enumerate(nodes)}
+        ordered = [(sorted(members, key=place.__getitem__), family) for members, family in groups]
+        rank = {n: place[members[-1]] for members, _ in ordered for n in members}
+        order = _in_order(nodes, rank)
         public = public_values(self.graph)
         fused = {n[-1]: self._outlined(outline(self.graph, n, family, public=public)) for n, family in ordered}
         self.graph.nodes = Order(fused.get(n, n) for n in order)
