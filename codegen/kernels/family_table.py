@@ -57,7 +57,7 @@ ROWS = (
          "Tile", "Relayout", "CumSum", "Range", "DepthToSpace", "SpaceToDepth")),
     Row("tensor_scatter", _ANY, ("TensorScatter",)),
     Row("scatter", _ANY, ("ScatterND", "ScatterElements")),
-    Row("piecewise", _FLOATS, after=POINTWISE),
+    Row("piecewise", _FLOATS | {"u8"}, after=POINTWISE),
     Row("region", _ANY, after=POINTWISE),
 )  # fmt: skip
 """By falling claim: an anchor belongs to one family, what nothing absorbs becomes a region."""
