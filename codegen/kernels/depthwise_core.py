@@ -21,12 +21,11 @@ from math import prod
 from codegen.kernels.conv_core import extent_of
 from codegen.kernels.conv_geometry import Axis, even_block, tap_classes
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.operands import NotLowerable
 from codegen.kernels.tiling import Tiling, halvings
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim, ceildiv, substitute
+from tensor_types.dims import Dim, ceildiv, dmax, dmin, substitute
 from tensor_types.dtypes import DType
 
 _RECTANGLES = 25
@@ -189,12 +188,11 @@ def emit_windows(
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole.
 
-    With `counted`, `close` must get the number of taps inside the input: NotLowerable where that takes too much code.
+    With `counted` a window is divided by its number of taps inside the input: by `close` where all windows of a block
+    have the same, else by the counts along each axis, which are worked out for the block.
     """
     b = paths.builder
     direct = is_direct(shape, paths.target, partial, counted)
-    if counted and not direct:
-        raise NotLowerable("windows at the border that count only what is inside")
     block = min(shape.channels, tiling.channels)
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
     start: Dim = 0
@@ -208,7 +206,7 @@ def emit_windows(
     if direct:
         work.direct([tap_classes(a) for a in shape.axes])
     else:
-        work.through_copy()
+        work.through_copy(counted)
 
 
 def _lanes(shape: DepthwiseShape, target: Target) -> int:
@@ -233,6 +231,7 @@ class _Windows:
         self.shape, self.x, self.chain, self.close, self.finish = shape, x, chain, close, finish
         self.n, self.start, self.count, self.block, self.pad = n, start, count, block, pad
         self.tiles = 0
+        self._inverse: list[Buffer] = []
         self._tap_tiles: dict[tuple[DType, tuple[int, ...]], Buffer] = {}
 
     def direct(self, classes: list[list[tuple[int, int, tuple[int, ...]]]]) -> None:
@@ -301,7 +300,7 @@ class _Windows:
                 self.chain(acc, [(tap, wide)], channel, True)
         else:
             self.chain(acc, terms, channel, False)
-        self.close(acc, len(taps))
+        self._close(acc, len(taps), [axis(i) for i in range(rank)])
         self.finish(acc, tile_shape, (self.n, *(r[0] + axis(i) for i, r in enumerate(runs)), channel))
 
     def _tap_tile(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
@@ -310,7 +309,7 @@ class _Windows:
             self._tap_tiles[dtype, shape] = self.paths.tile(dtype, shape)
         return self._tap_tiles[dtype, shape]
 
-    def through_copy(self) -> None:
+    def through_copy(self, counted: bool) -> None:
         """Blocks of output positions over a padded copy of their input."""
         b, shape = self.b, self.shape
         rank = len(shape.axes)
@@ -336,6 +335,9 @@ class _Windows:
             t = b.tile("wide", shape.dtype, (*sizes, self.block))
             b.cvt(t.window((0,) * (rank + 1), window), narrow)
         extents = (*(r[1] for r in runs), self.count)
+        if counted:
+            along = zip(shape.axes, runs, origin, sizes, strict=True)
+            self._inverse = [self._inverse_counts(*of_axis) for of_axis in along]
         if shape.taps <= _CHAIN:
 
             def source(taps: tuple[int, ...]) -> View:
@@ -346,6 +348,28 @@ class _Windows:
             self._chain(runs, extents, list(combinations(*(r[2] for r in runs))), source)
             return
         self._row_by_row(t, runs)
+
+    def _inverse_counts(self, a: Axis, run: Run, origin: Dim, size: int) -> Buffer:
+        """1 / number of taps inside the input, by output of a block along one axis; its input starts at `origin`."""
+        b, (_, outputs, _, bound) = self.b, run
+        span, before = a.span(outputs), dmax(0, 0 - origin)
+        mask, counts = self.paths.tile(self.shape.dtype, (size,)), self.paths.tile(self.shape.dtype, (bound,))
+        b.expands(mask.window((0,), (span,)), 0.0)
+        b.expands(mask.window((before,), (dmin(span, a.size - origin) - before,)), 1.0)
+        count = counts.window((0,), (outputs,))
+        b.expands(count, 0.0)
+        for k in range(a.kernel):
+            b.add(count, count, mask.view(axis(0) * a.stride + k * a.dilation, shape=(outputs,)))
+        b.max(count, count, 1.0)
+        b.recip(count, count)
+        return counts
+
+    def _close(self, acc: View, taps: int, at: Sequence[Dim]) -> None:
+        """Ends the windows of a block, whose outputs are at `at` along the axes."""
+        if not self._inverse:
+            self.close(acc, taps)
+        for counts, place in zip(self._inverse, at, strict=False):
+            self.b.mul(acc, acc, counts.view(place, shape=acc.shape))
 
     def _row_by_row(self, t: Buffer, runs: Sequence[Run]) -> None:
         """Windows of many taps: loops over output rows and kernel rows, a chain along what is left of the kernel."""
@@ -367,7 +391,7 @@ class _Windows:
                     index = (row * first.stride + k * first.dilation, *at, axis(rank))
                     terms.append(((k, *taps), t.view(*index, shape=extents)))
                 self.chain(block, terms, channel, True)
-            self.close(block, shape.taps)
+            self._close(block, shape.taps, [row, *(axis(i) for i in range(1, rank))])
             place = (runs[0][0] + row, *(r[0] + axis(i + 1) for i, r in enumerate(runs[1:])))
             self.finish(block, acc_shape, (self.n, *place, channel))
 

@@ -64,11 +64,8 @@ class _Pool:
         self.include = bool(op.attrs.get("count_include_pad", 0))
         ceil = bool(op.attrs.get("ceil_mode", 0))
         padded = any(a.padded for a in axes)
-        static = all(isinstance(a.size, int) for a in axes)
         if self.average and ceil and padded and self.include:
             raise NotLowerable("AveragePool with ceil_mode that counts pads")
-        if self.average and padded and not self.include and not static:
-            raise NotLowerable("AveragePool of a run-time size that does not count pads")
         # A chip's vectors run along channels in either order; on the host plain rows are contiguous.
         self.last = x.format == channels_last(len(shape))
         self.merged = not self.last and not target.explicit_memory
