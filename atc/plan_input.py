@@ -5,7 +5,7 @@ from __future__ import annotations
 from codegen.lowering import Lowered, guards_of
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.plan import Demand, PlanInput, Scheduled, ValueInfo
+from graph_opt.plan import PlanInput, Requirement, Scheduled, ValueInfo
 from tensor_types.dims import names as dim_names
 
 
@@ -27,12 +27,14 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
     late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
     guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
-    demands = []
+    requirements = []
     for r, node in graph.requirements.items():
         # A late size that does not fit is no fault in a branch that does not run.
         is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
-        demands.append(Demand(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
-    return PlanInput(tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(demands), late, tuple(graph.states))
+        requirements.append(Requirement(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
+    return PlanInput(
+        tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states)
+    )
 
 
 def _inside(node: Node) -> list[Node]:

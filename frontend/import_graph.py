@@ -40,7 +40,7 @@ class _Importer:
         self.opsets = {"": 1, **opsets(model.opset_import)}
         self.node_names: set[str] = set()
         self.tensor_names = set(_tensor_names(model.graph))
-        self.makers: dict[Value, str] = {}
+        self.producers: dict[Value, str] = {}
         """Who made a tensor, in the words of messages, where it is no node."""
         self.warnings: list[str] = []
 
@@ -72,7 +72,7 @@ class _Importer:
         self._refuse_second(scope, name, "the graph's inputs")
         value = graph.add_value(name, *type_)
         scope[name] = value
-        self.makers[value] = "the graph's inputs"
+        self.producers[value] = "the graph's inputs"
         graph.inputs.append(value)
         graph.origins[name] = Origin("same", value.name)
 
@@ -114,11 +114,11 @@ class _Importer:
         return result
 
     def add_constant(
-        self, graph: Graph, scope: ChainMap[str, Value], name: str, data: np.ndarray, maker: str
+        self, graph: Graph, scope: ChainMap[str, Value], name: str, data: np.ndarray, producer: str
     ) -> Value:
-        self._refuse_second(scope, name, maker)
+        self._refuse_second(scope, name, producer)
         value = scope[name] = graph.add_constant(name, data, from_numpy(data.dtype))
-        self.makers[value] = maker
+        self.producers[value] = producer
         return value
 
     def add_node(
@@ -183,14 +183,14 @@ class _Importer:
             graph.origins[output] = Origin("same", value.name)
 
     def _refuse_second(
-        self, scope: ChainMap[str, Value], name: str, maker: str, where: Mapping[str, str] | None = None
+        self, scope: ChainMap[str, Value], name: str, producer: str, where: Mapping[str, str] | None = None
     ) -> None:
         if name not in scope.maps[0]:
             return
         first = scope.maps[0][name]
-        before = f"node {first.producer.name}" if first.producer is not None else self.makers[first]
+        before = f"node {first.producer.name}" if first.producer is not None else self.producers[first]
         raise InvalidModel(
-            f"the tensor {name} is made twice: by {before} and by {maker}", code="E13031",
+            f"the tensor {name} is made twice: by {before} and by {producer}", code="E13031",
             where={**(where or {}), "tensor": name}, remedy="give each tensor one producer",
         )  # fmt: skip
 

@@ -14,19 +14,19 @@ from tensor_types.errors import InvalidModel
 def in_order(protos: Iterable[onnx.NodeProto], available: Collection[str]) -> list[onnx.NodeProto]:
     """Otherwise the file's order stays. `available` are names from outside. InvalidModel: dangling tensor or cycle."""
     nodes = list(protos)
-    makers: dict[str, int] = {}
+    producers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.output):
-            makers.setdefault(name, index)
+            producers.setdefault(name, index)
     users: dict[int, list[int]] = defaultdict(list)
     missing = [0] * len(nodes)
     for index, node in enumerate(nodes):
         for name in needed(node):
             if name in available:
                 continue
-            if name not in makers:
+            if name not in producers:
                 raise _dangling(node, name)
-            users[makers[name]].append(index)
+            users[producers[name]].append(index)
             missing[index] += 1
     ready = [index for index, count in enumerate(missing) if not count]  # sorted, so a heap
     order: list[onnx.NodeProto] = []
@@ -38,7 +38,7 @@ def in_order(protos: Iterable[onnx.NodeProto], available: Collection[str]) -> li
             if not missing[user]:
                 heapq.heappush(ready, user)
     if len(order) < len(nodes):
-        raise _cycle(nodes, makers, missing)
+        raise _cycle(nodes, producers, missing)
     return order
 
 
@@ -69,14 +69,14 @@ def _dangling(node: onnx.NodeProto, name: str) -> InvalidModel:
     )  # fmt: skip
 
 
-def _cycle(nodes: Sequence[onnx.NodeProto], makers: dict[str, int], missing: Sequence[int]) -> InvalidModel:
+def _cycle(nodes: Sequence[onnx.NodeProto], producers: dict[str, int], missing: Sequence[int]) -> InvalidModel:
     index = next(i for i, count in enumerate(missing) if count)
     path: list[int] = []
     via = ""
     while index not in path:
         path.append(index)
-        via = next(n for n in needed(nodes[index]) if n in makers and missing[makers[n]])
-        index = makers[via]
+        via = next(n for n in needed(nodes[index]) if n in producers and missing[producers[n]])
+        index = producers[via]
     names = ", ".join(_title(nodes[i]) for i in reversed(path[path.index(index) :]))
     return InvalidModel(
         f"the graph has a cycle through {names}", code="E13025",

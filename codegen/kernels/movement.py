@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from codegen.kernels.movement_chip import gather_on_chip, running_sum_on_chip
 from codegen.kernels.movement_copy import MovementTiling, Walk, emit_copy, movement_tilings, program_dim
-from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, shape_of
+from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, same_bytes, shape_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_space import order
 from codegen.kernels.region_task import KernelTask
@@ -108,9 +108,7 @@ def _emit(move: Move) -> list[Record]:
 def _identity(m: Move) -> None:
     x, y = m.input(0), m.output
     shape = shape_of(x)
-    units = [i for i, d in enumerate(shape) if d != 1]
-    same = [[a for a in order(v.format, len(shape)) if a in units] for v in (x, y)]
-    if same[0] == same[1] and not x.is_constant:
+    if same_bytes(x, y, range(len(shape))) and not x.is_constant:
         m.records.append(AliasRecord(y.name, x.name, m.node.name))
         return
     m.copy(x, y, shape, walks(shape), walks(shape))
@@ -121,8 +119,7 @@ def _transpose(m: Move) -> None:
     shape = shape_of(x)
     perm = m.op.attrs.get("perm") or tuple(reversed(range(len(shape))))
     perm = tuple(int(p) for p in perm)  # type: ignore[union-attr]
-    moved = [a for a in perm if shape[a] != 1]
-    if moved == sorted(moved) and x.format.is_plain and y.format.is_plain and not x.is_constant:
+    if same_bytes(x, y, perm) and not x.is_constant:
         m.records.append(AliasRecord(y.name, x.name, m.node.name))
         return
     reads: list[Walk] = [Walk(d, perm.index(a)) for a, d in enumerate(shape)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graph_opt.ir.core import Graph, Node, Value
 from tensor_types.dims import Dim, dmin
 
@@ -40,6 +42,17 @@ def outer_outputs(node: Node) -> list[tuple[str, Value]]:
 def outer_values(node: Node) -> dict[str, Value]:
     """By name in the body: everything that a Fused node takes or gives."""
     return {**outer_inputs(node), **dict(outer_outputs(node))}
+
+
+def axes_in_memory(value: Value) -> list[int]:
+    """Logical axes from outermost to innermost, those of extent 1 left out."""
+    shape = shape_of(value)
+    return [a for a in value.format.permutation or range(len(shape)) if shape[a] != 1]
+
+
+def same_bytes(source: Value, result: Value, perm: Sequence[int]) -> bool:
+    """True if the result, the source with its axes permuted, has the source's bytes in the same order."""
+    return axes_in_memory(source) == [perm[a] for a in axes_in_memory(result)]
 
 
 def block_extent(block: int, at: Dim, total: Dim) -> Dim:

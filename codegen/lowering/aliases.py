@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from codegen.kernels.operands import axes_in_memory, same_bytes
 from codegen.lowering.lowered import Lowered
-from graph_opt.ir import Node, Value
+from graph_opt.ir import Node
 from graph_opt.plan.records import AliasRecord
 from tensor_types.dims import Dim, product
 
@@ -33,7 +34,7 @@ def _add_slices(lowered: Lowered, node: Node) -> bool:
         return False
     assert source.shape is not None
     axis = int(split.attrs.get("axis", 0)) % source.rank  # type: ignore[call-overload]
-    memory = _axes_in_memory(source)
+    memory = axes_in_memory(source)
     if memory[:1] not in ([], [axis]) or any(v.format != source.format for v in node.outputs):
         return False
     offset: Dim = 0
@@ -52,20 +53,13 @@ def is_alias(node: Node) -> bool:
     if result.shape is None or source.is_constant or source.dtype != result.dtype:
         return False
     if node.op in ("Relayout", "Identity"):
-        return _axes_in_memory(source) == _axes_in_memory(result)
+        return same_bytes(source, result, range(source.rank))
     if node.op == "Transpose":
         perm = list(node.attrs.get("perm") or reversed(range(source.rank)))  # type: ignore[call-overload]
-        return _axes_in_memory(source) == [perm[a] for a in _axes_in_memory(result)]
-    plain = [sorted(_axes_in_memory(v)) == _axes_in_memory(v) for v in (source, result)]
+        return same_bytes(source, result, perm)
+    plain = [sorted(axes_in_memory(v)) == axes_in_memory(v) for v in (source, result)]
     if all(plain):
         return True
     permutations = (source.format.permutation, result.format.permutation)
     both_last = all(p is not None and p[0] == 0 and p[-1] == 1 for p in permutations)
     return both_last and source.shape[:2] == result.shape[:2]
-
-
-def _axes_in_memory(value: Value) -> list[int]:
-    """Logical axes from outermost to innermost, those of extent 1 left out."""
-    assert value.shape is not None
-    order = value.format.permutation or range(len(value.shape))
-    return [a for a in order if value.shape[a] != 1]

@@ -81,7 +81,7 @@ class _Planner:
             if not isinstance(scheduled.record, AliasRecord):
                 guard = self._guard(scheduled.guards, scheduled.record.node)
                 self._add(scheduled, guard)
-        demands = tuple((d, self._guard(d.guards, d.node)) for d in self.model.requirements)
+        requirements = tuple((d, self._guard(d.guards, d.node)) for d in self.model.requirements)
         places = {name: self._place(name) for name in self.values if self._is_placed(name)}
         copies = self._output_copies()
         placed, group_of, arena, spans = self._assign(places)
@@ -106,7 +106,7 @@ class _Planner:
             output_copies=copies,
             states=self.model.states,
             versions=self.versions,
-            requirements=demands,
+            requirements=requirements,
         )
 
     # Tasks

@@ -195,18 +195,18 @@ class _Splitter:
     ) -> PlanInput:  # fmt: skip
         """One segment as a model of its own.
 
-        A demand is checked in the first segment that knows its dims, one with guards wherever records have the same.
+        A requirement is checked in the first segment that knows its dims, one with guards wherever records have them.
         """
         touched = {*inputs, *outputs, *_touched(records)}
         dims = {**self.model.dims, **late}
         old = [{*self.model.dims, *known} for known in before]
         guards = {s.guards for s in records}
-        demands = []
-        for demand in self.model.requirements:
-            wanted = names(demand.left) | names(demand.right)
-            here = demand.guards in guards if demand.guards else not any(wanted <= known for known in old)
+        requirements = []
+        for requirement in self.model.requirements:
+            wanted = names(requirement.left) | names(requirement.right)
+            here = requirement.guards in guards if requirement.guards else not any(wanted <= known for known in old)
             if wanted <= dims.keys() and here:
-                demands.append(demand)
+                requirements.append(requirement)
         states = tuple(name for name in self.model.states if name in touched)
         kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input"), **dict.fromkeys(states, "state")}
         values = [
@@ -214,7 +214,7 @@ class _Splitter:
             for v in self.model.values
             if v.name in touched
         ]
-        return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(demands), states=states)
+        return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(requirements), states=states)
 
 
 def _touched(records: Iterable[Scheduled]) -> list[str]:

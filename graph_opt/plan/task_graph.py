@@ -48,7 +48,7 @@ class Scheduled:
 
 
 @dataclass(frozen=True)
-class Demand:
+class Requirement:
     """Two extents must be equal or, if `broadcast`, one of them 1; `node` needs it, under its `guards` as a record."""
 
     left: Dim
@@ -70,7 +70,7 @@ class PlanInput:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    requirements: tuple[Demand, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     """What shape inference took for granted; a run that breaks one is refused."""
     late_dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     states: tuple[str, ...] = ()
@@ -173,5 +173,5 @@ class Plan:
     """Pinned: a buffer each that the caller gives and that no storage shares."""
     versions: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     """For each value in a state: its version (itself, or what it is a view of), and the one that this one overwrote."""
-    requirements: tuple[tuple[Demand, tuple[int, int] | None], ...] = ()
+    requirements: tuple[tuple[Requirement, tuple[int, int] | None], ...] = ()
     """Demands, each with the guard of the tasks that make it (None: all runs do)."""

@@ -10,11 +10,11 @@ import pytest
 
 from graph_opt.plan import (
     AliasRecord,
-    Demand,
     HostRecord,
     KernelRecord,
     ModelPlan,
     PlanInput,
+    Requirement,
     Scheduled,
     ValueInfo,
     plan_model,
@@ -147,7 +147,7 @@ def test_a_tensor_without_elements_that_no_record_makes() -> None:
     assert model.segments[1].plan.places["none"].region == "arena"
 
 
-def test_conditions_reach_later_segments_and_so_do_demands() -> None:
+def test_conditions_reach_later_segments_and_so_do_requirements() -> None:
     values = (
         f32("x", 8, kind="input"), ValueInfo("flag", BOOL, (), "input"), ValueInfo("c", BOOL, ()),
         ValueInfo("i", I64, (1, U0)), f32("t", U0), f32("y", 8),
@@ -157,8 +157,8 @@ def test_conditions_reach_later_segments_and_so_do_demands() -> None:
         kernel("kc", ["flag"], "c"), host("NonZero", ["x"], "i", on), kernel("kt", ["i"], "t", on),
         kernel("merge1", ["t"], "y", on), kernel("merge0", ["x"], "y", off),
     )  # fmt: skip
-    demands = (Demand(U0, 5, False, "kt", on), Demand(U0, 6, True, "elsewhere"), Demand(U0, 7, True, "kt", (("d", 1),)))
-    model = plan_model(PlanInput(values, records, ("x", "flag"), ("y",), {}, demands, LATE))
+    requirements = (Requirement(U0, 5, False, "kt", on), Requirement(U0, 6, True, "elsewhere"), Requirement(U0, 7, True, "kt", (("d", 1),)))
+    model = plan_model(PlanInput(values, records, ("x", "flag"), ("y",), {}, requirements, LATE))
     assert nodes(model) == [["kc", "host_i"], ["kt", "merge1", "merge0"]]
     first, second = (s.plan for s in model.segments)
     assert first.requirements == () and "c" in second.inputs

@@ -16,10 +16,10 @@ from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import axis
 from codegen.tile.text import program_to_text
 from graph_opt.plan import (
-    Demand,
     HostRecord,
     KernelRecord,
     PlanInput,
+    Requirement,
     Scheduled,
     TaskOperand,
     ValueInfo,
@@ -94,7 +94,7 @@ def write(
     *,
     dims: Mapping[str, tuple[int, int | None]] | None = None,
     late_dims: Mapping[str, tuple[int, int | None]] | None = None,
-    demands: Sequence[Demand] = (),
+    requirements: Sequence[Requirement] = (),
     constants: Mapping[str, np.ndarray] | None = None,
     host_class: str | None = None,
     objects: list[bytes] | None = None,
@@ -103,7 +103,7 @@ def write(
     """Plans and writes a package; gives the plan's JSON."""
     ends = (tuple(inputs), tuple(outputs))
     model = PlanInput(
-        tuple(values), tuple(records), *ends, dict(dims or {}), tuple(demands), late_dims=dict(late_dims or {})
+        tuple(values), tuple(records), *ends, dict(dims or {}), tuple(requirements), late_dims=dict(late_dims or {})
     )
     json_plan = model_to_json(plan_model(model))
     part = ClassPart(json_plan, objects)
