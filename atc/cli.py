@@ -213,20 +213,38 @@ def _ir_text(path: Path, stage: str) -> str:
 
 
 @app.command()
-def check(model: ModelPath, custom_op: CustomOps = None, json: Json = False) -> None:
-    """Lists every operator that cannot be converted, all at once; exit code 4 if there is one."""
+def check(
+    model: ModelPath,
+    soc_version: Annotated[
+        str, typer.Option("--soc_version", "--soc-version", help="chip, or chips with commas, for AI CPU nodes")
+    ] = "",
+    input_shape: Shapes = "",
+    custom_op: CustomOps = None,
+    json: Json = False,
+) -> None:
+    """Lists every operator that cannot be converted, all at once; exit code 4 if there is one.
+
+    With a chip, also the nodes that its AI CPU would run, each with the reason.
+    """
 
     def work() -> int:
-        from frontend import read_model, unsupported
+        from atc import option_values
+        from atc.check_model import check_model
 
-        rows = unsupported(read_model(model))
+        chips = option_values.chips("soc_version", soc_version).value if soc_version else ()
+        found = check_model(model, chips, option_values.shapes("input_shape", input_shape))
+        rows = found["unsupported"]
         if json:
-            print_json({"unsupported": [vars(r) for r in rows]})
+            print_json(found)
         elif rows:
             columns = ["node", "op", "domain", "why", "remedy"]
-            out.print(table("", columns, [[str(getattr(r, c)) for c in columns] for r in rows]))
+            out.print(table("", columns, [[str(r[c]) for c in columns] for r in rows]))
         else:
             out.print("every operator is supported")
+            for chip, nodes in found.get("aicpu_nodes", {}).items():
+                columns = ["name", "op", "domain", "why"]
+                out.print(table(f"AI CPU of {chip}", columns, [[n[c] for c in columns] for n in nodes]) if nodes
+                          else f"no node on the AI CPU of {chip}")  # fmt: skip
         return 4 if rows else 0
 
     guarded(json, work, custom_op)

@@ -33,7 +33,9 @@ from graph_opt.ir.data_dependent_sizes import LATE_SIZE, DataDependentSizes
 from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
 
-MOST_NODES = 128
+MOST_NODES = 40
+"""Operators of a kernel, at most: twice as many take more than twice as long to compile, and a loop of so many has far
+more arithmetic than memory traffic."""
 
 
 @dataclass(frozen=True)

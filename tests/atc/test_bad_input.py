@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import small_models
+from onnx import TensorProto, helper
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,6 +130,26 @@ def test_unsupported_operators_are_told_all_at_once(atc, refused, tmp_path):
 def test_check_of_a_good_model(atc, mlp):
     assert atc("check", mlp)[0] == 0
     assert json.loads(atc("check", mlp, "--json")[1]) == {"unsupported": []}
+    assert "no node on the AI CPU of Ascend910B2" in atc("check", mlp, "--soc_version", "ascend910b2")[1]
+
+
+def test_check_tells_what_the_ai_cpu_of_a_chip_would_run(atc, tmp_path):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "native"),
+        helper.make_node("Det", ["r"], ["d"], "determinant"),
+        helper.make_node("Neg", ["d"], ["y"], "behind"),
+    ]
+    wire = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3, 3])]
+    graph = helper.make_graph(nodes, "g", wire, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), tmp_path / "m.onnx")
+    chips = "Ascend910B2,Ascend310P3"
+    code, out, _ = atc("check", tmp_path / "m.onnx", "--soc_version", chips, "--json")
+    rows = json.loads(out)["aicpu_nodes"]
+    assert code == 0 and list(rows) == chips.split(",")
+    assert all([(n["name"], n["op"]) for n in found] == [("determinant", "Det")] for found in rows.values())
+    assert all(n["why"] == "no kernel for it" for found in rows.values() for n in found)
+    assert "determinant" in atc("check", tmp_path / "m.onnx", "--soc_version", chips)[1]
+    assert only(tmp_path) == {"m.onnx"}
 
 
 def test_missing_external_data(refused, tmp_path):
