@@ -24,9 +24,10 @@ def add_aliases(lowered: Lowered, node: Node) -> bool:
 def _add_slices(lowered: Lowered, node: Node) -> bool:
     """A Split of the leading axis is a set of aliases at increasing offsets. False for any other node."""
     if node.op == "Fused" and [n.op for n in node.subgraphs["body"].nodes] == ["Split"]:
-        split = node.subgraphs["body"].nodes[0]
+        body = node.subgraphs["body"]
+        split, live = body.nodes[0], dict(zip(body.outputs, node.outputs, strict=True))
     elif node.op == "Split":
-        split = node
+        split, live = node, {v: v for v in node.outputs}
     else:
         return False
     source = node.input(0)
@@ -38,9 +39,10 @@ def _add_slices(lowered: Lowered, node: Node) -> bool:
     if memory[:1] not in ([], [axis]) or any(v.format != source.format for v in node.outputs):
         return False
     offset: Dim = 0
-    for value in node.outputs:
-        lowered.add(AliasRecord(value.name, source.name, node.name, offset), node)
-        offset = offset + product(value.shape) * value.dtype.bytes
+    for part in split.outputs:  # one that nothing reads takes its share of the bytes all the same
+        if part in live:
+            lowered.add(AliasRecord(live[part].name, source.name, node.name, offset), node)
+        offset = offset + product(part.shape) * part.dtype.bytes
     return True
 
 
