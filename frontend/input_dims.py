@@ -53,7 +53,7 @@ def input_shapes(
             shapes[name] = tuple(fixed.get(str(d), d) for d in shape)
     free = [d for shape in shapes.values() for d in shape or () if not isinstance(d, int)]
     from_zero = {names.named(source) for source in may_be_empty}
-    return shapes, {str(d): limits.get(str(d), (0 if d in from_zero else 1, None)) for d in free}
+    return shapes, {str(d): limits.get(str(d), (0, None)) for d in free}
 
 
 def _by_name(

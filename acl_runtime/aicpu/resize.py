@@ -18,6 +18,8 @@ def _coordinate(mode: str, out: Array, size: int, made: int, scale: float, roi: 
     if mode == "half_pixel_symmetric":
         adjustment = made / (scale * size)
         return size / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
+    if mode == "tf_half_pixel_for_nn":  # of opsets 11 and 12
+        return (out + 0.5) / scale
     if mode == "tf_crop_and_resize":
         start, end = roi
         if made > 1:
@@ -26,10 +28,11 @@ def _coordinate(mode: str, out: Array, size: int, made: int, scale: float, roi: 
     return (out + 0.5) / scale - 0.5
 
 
-def _nearest(position: Array, mode: str) -> Array:
-    if mode == "floor":
+def _nearest(position: Array, mode: str, scale: float) -> Array:
+    """`by_direction` is Resize-10's rule."""
+    if mode == "floor" or (mode == "by_direction" and scale >= 1):
         return np.floor(position)
-    if mode == "ceil":
+    if mode in ("ceil", "by_direction"):
         return np.ceil(position)
     if mode == "round_prefer_ceil":
         return np.floor(position + 0.5)
@@ -53,7 +56,7 @@ def axis_matrix(attrs: Attrs, size: int, made: int, scale: float, roi: tuple[flo
     rows = np.arange(made)
     if mode == "nearest":
         # Rounding noise must not move an exact tie.
-        index = _nearest(np.round(position, 9), attrs.get("nearest_mode", "round_prefer_floor"))
+        index = _nearest(np.round(position, 9), attrs.get("nearest_mode", "round_prefer_floor"), scale)
         matrix[rows, np.clip(index, 0, size - 1).astype(int)] = 1
         return matrix, outside
     shrink = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
@@ -78,7 +81,8 @@ def _resize(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     axes = [a % array.ndim for a in attrs.get("axes") or range(array.ndim)]
     if scales is not None and np.size(scales):
         factors = [float(s) for s in np.asarray(scales)]
-        made = [int(np.floor(array.shape[a] * f)) for a, f in zip(axes, factors, strict=True)]
+        # As in inference, and in onnxruntime: in f32.
+        made = [int(np.float32(array.shape[a]) * np.float32(f)) for a, f in zip(axes, factors, strict=True)]
     else:
         made = [int(s) for s in np.asarray(sizes)]
         policy = attrs.get("keep_aspect_ratio_policy", "stretch")
@@ -104,5 +108,6 @@ def _resize(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     if outside.any():
         result = np.where(outside, attrs.get("extrapolation_value", 0.0), result)
     if array.dtype.kind in "iu":
-        result = np.rint(result) if attrs.get("mode", "nearest") == "nearest" else np.trunc(result)
+        rounds = attrs.get("mode", "nearest") == "nearest" or attrs.get("antialias", 0)
+        result = np.rint(result) if rounds else np.trunc(result)
     return cast(result, array.dtype)

@@ -42,7 +42,7 @@ class _Pool:
 
     def __init__(self, node: Node, op: Node, target: Target) -> None:
         outputs = outer_outputs(node)
-        if [inner for inner, _ in outputs] != op.outputs[:1]:
+        if [inner for inner, _ in outputs] != [v.name for v in op.outputs[:1]]:
             raise NotLowerable("indices as a result")
         source = op.inputs[0]
         assert source is not None

@@ -23,12 +23,11 @@ def _upsample_is_resize(node: PendingNode) -> None:
 
 @form("Resize", before=11)
 def _asymmetric(node: PendingNode) -> None:
-    """Resize-10: no half pixels; nearest takes the lower neighbour when it enlarges, the upper one when it shrinks."""
-    scales = node.value(1)
-    shrinks = scales.data is not None and bool((scales.data < 1).any())
-    node.become("Resize", [node.value(0), None, scales], {
+    """Resize-10: no half pixels; nearest takes, axis by axis, the lower neighbour when it enlarges, the upper one when it
+    shrinks."""
+    node.become("Resize", [node.value(0), None, node.value(1)], {
         "coordinate_transformation_mode": "asymmetric", "mode": node.attrs.get("mode", "nearest"),
-        "nearest_mode": "ceil" if shrinks else "floor",
+        "nearest_mode": "by_direction",
     })  # fmt: skip
 
 
@@ -37,10 +36,9 @@ def _half_pixel_for_nearest(node: PendingNode) -> None:
     """tf_half_pixel_for_nn lies half a pixel above half_pixel, so its floor is the nearest pixel, ties upwards."""
     if node.attrs.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
         return
-    if node.attrs.get("mode", "nearest") != "nearest" or node.attrs.get("nearest_mode") != "floor":
-        raise node.error("tf_half_pixel_for_nn is known only with mode nearest and nearest_mode floor")
-    node.attrs["coordinate_transformation_mode"] = "half_pixel"
-    node.attrs["nearest_mode"] = "round_prefer_ceil"
+    if node.attrs.get("mode", "nearest") == "nearest" and node.attrs.get("nearest_mode") == "floor":
+        node.attrs["coordinate_transformation_mode"] = "half_pixel"
+        node.attrs["nearest_mode"] = "round_prefer_ceil"
 
 
 @form("Resize")
