@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 
 from frontend.attributes import attribute_values, check_attributes
-from frontend.cache_dims import cache_dims
 from frontend.declared_outputs import odd_output
 from frontend.inline_functions import stamped_opsets
 from frontend.input_dims import Shape, Wishes, input_shapes, value_type
@@ -48,7 +47,7 @@ class _Importer:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         # Until IR version 3 each initializer had to be listed as an input too; it is a constant here.
         fed = [item for item in proto.input if item.name not in constants]
-        shapes, ranges = input_shapes(fed, input_shape, cache_dims(proto))
+        shapes, ranges = input_shapes(fed, input_shape)
         graph = Graph(proto.name or "graph", dims=ranges)
         scope: ChainMap[str, Value] = ChainMap()
         for item in fed:

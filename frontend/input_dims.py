@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -35,11 +35,9 @@ def value_type(proto: onnx.ValueInfoProto) -> DType:
     return HANDLE
 
 
-def input_shapes(
-    inputs: Iterable[onnx.ValueInfoProto], wishes: Wishes, may_be_empty: Collection[str] = ()
-) -> tuple[dict[str, Shape], Ranges]:
-    """Shape of each graph input, and the ranges of the named dims: from 1 on, from 0 for names in `may_be_empty`, and
-    as wished."""
+def input_shapes(inputs: Iterable[onnx.ValueInfoProto], wishes: Wishes) -> tuple[dict[str, Shape], Ranges]:
+    """Shape of each graph input, and the ranges of the named dims: from 0 on (an empty batch, a cache before the first
+    token, no detections), or as wished."""
     protos = {p.name: p for p in inputs}
     wished = dict(_by_name(wishes, protos))
     names = _DimNames(protos.values())
@@ -52,7 +50,6 @@ def input_shapes(
         if shape is not None:
             shapes[name] = tuple(fixed.get(str(d), d) for d in shape)
     free = [d for shape in shapes.values() for d in shape or () if not isinstance(d, int)]
-    from_zero = {names.named(source) for source in may_be_empty}
     return shapes, {str(d): limits.get(str(d), (0, None)) for d in free}
 
 

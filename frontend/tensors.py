@@ -34,7 +34,8 @@ def to_array(proto: TensorProto, source: Path) -> np.ndarray:
     where = {"tensor": proto.name}
     if any(d < 0 for d in shape):
         raise InvalidModel(f"a constant has the shape {list(shape)}", code="E13014", where=where, remedy=_DAMAGED)
-    if proto.data_location == TensorProto.EXTERNAL:
+    # Fields come in any order: `data_location` may say DEFAULT behind the reference that took the place of raw data.
+    if proto.external_data and not proto.HasField("raw_data"):
         return _external(proto, dtype, shape, source)
     try:
         if proto.HasField("raw_data") and dtype.bits >= 8 and dtype.kind != "handle":

@@ -1,10 +1,10 @@
-"""Random numbers: RandomNormal, RandomUniform, Bernoulli, Multinomial. A seed decides the values, in every run."""
+"""Random numbers: RandomNormal, RandomUniform, Bernoulli, Multinomial, Dropout. A seed decides the values, in every run."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from acl_runtime.aicpu.registry import Array, Attrs, Inputs, implementation
+from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from tensor_types.dtypes import from_onnx
 
 
@@ -50,3 +50,16 @@ def _multinomial(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     draws = _generator(attrs).random((len(logits), count)) * bounds[:, -1:]
     chosen = [np.searchsorted(row, draw, side="right") for row, draw in zip(bounds, draws, strict=True)]
     return np.array(chosen, _dtype(attrs, np.dtype(np.int32))).reshape(len(logits), count)
+
+
+@implementation("Dropout")
+def _dropout(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Array]:
+    """In training mode what is kept is scaled; the mask is the one that ONNX's reference draws for the seed."""
+    data, ratio, training = np.asarray(inputs[0]), get(inputs, 1), get(inputs, 2)
+    part = 0.5 if ratio is None else float(np.asarray(ratio))
+    if training is None or not np.asarray(training).any() or part == 0:
+        return data, np.ones(data.shape, np.bool_)
+    seed = attrs.get("seed")
+    mask = np.random.RandomState(None if seed is None else int(seed) % (1 << 32)).uniform(0, 1, data.shape) >= part
+    scale = 1 / (1 - part)
+    return (mask * data.astype(np.float64) * scale).astype(data.dtype), mask

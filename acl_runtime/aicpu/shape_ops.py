@@ -27,11 +27,6 @@ def _identity(inputs: Inputs, attrs: Attrs, _: int) -> Any:
     return inputs[0]
 
 
-@implementation("Dropout")
-def _dropout(inputs: Inputs, attrs: Attrs, _: int) -> Any:
-    return inputs[0], np.ones(np.shape(inputs[0]), np.bool_)
-
-
 @implementation("Shape")
 def _shape(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     shape = np.array(np.shape(inputs[0]), np.int64)

@@ -135,6 +135,8 @@ def lower_matmul(node: Node, target: Target, tiling: Tiling | None = None) -> li
     kernel = _Lowering(node, target)
     if any(d == 0 for d in shape_of(kernel.problem.anchor.output)):
         return []
+    if kernel.problem.k == 0:
+        raise NotLowerable("it sums over nothing: the result is 0")
     return first_fit(kernel.candidates(), lambda chosen: _Lowering(node, target).emit(chosen), tiling)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from codegen.kernels.movement_chip import gather_on_chip, running_sum_on_chip
 from codegen.kernels.movement_copy import MovementTiling, Walk, emit_copy, movement_tilings, program_dim
@@ -17,7 +17,7 @@ from codegen.tile.ir import axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops.movement import OPEN_END
 from graph_opt.plan.records import AliasRecord, Record
-from tensor_types.dims import Dim, dmax, dmin, product, prove_le
+from tensor_types.dims import Dim, Range, dmax, dmin, product, prove_le
 
 
 class Move:
@@ -32,6 +32,7 @@ class Move:
         self.op = body.nodes[0]
         known = outer_inputs(node)
         self.inputs = [None if v is None else known.get(v.name, v) for v in self.op.inputs]
+        self.ranges = body.dims
         made = {inner.name: outer for inner, outer in zip(body.outputs, node.outputs, strict=True)}
         self.outputs = [made.get(v.name) for v in self.op.outputs]
         self.records: list[Record] = []
@@ -183,14 +184,15 @@ def _slice(m: Move) -> None:
     reads = walks(shape)
     for start, where, step in zip(starts, axes, steps, strict=True):
         where %= len(shape)
-        reads[where] = Walk(shape[where], where, first_index(shape[where], start, step), step)
+        reads[where] = Walk(shape[where], where, first_index(shape[where], start, step, m.ranges), step)
     m.copy(x, y, result, reads, walks(result))
 
 
-def first_index(size: Dim, start: Dim, step: int) -> Dim:
+def first_index(size: Dim, start: Dim, step: int, ranges: Mapping[str, Range]) -> Dim:
     """The first index that a slice takes, if it takes any."""
-    if prove_le(start, -1, {}):
-        return dmax(size + start, 0)
+    if prove_le(start, -1, ranges):
+        first = dmax(size + start, 0)
+        return first if step > 0 else dmin(first, size - 1)
     if step > 0:
         return start
     return size - 1 if isinstance(start, int) and start >= OPEN_END else dmin(start, size - 1)

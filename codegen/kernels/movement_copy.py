@@ -10,7 +10,7 @@ from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, halvings
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Value
-from tensor_types.dims import Dim, Expr, dim, names, substitute
+from tensor_types.dims import Dim, Expr, dim, dmax, names, substitute
 
 _RUN_TIME_ROW = 1 << 10
 """Elements of a row whose length only the run decides."""
@@ -69,7 +69,8 @@ class _Extents:
         way, reach = stride * (self(extent) - 1), stride * (extent - 1)
         if walk.step < 0:  # the walk ends at its start less the way
             self.known[start] = self(start - reach) + way
-            return self(start) + 1 + self(walk.size - start - 1)
+            rest = walk.size - start - 1  # -1 of an empty axis, which has no index to start from
+            return self(start) + 1 + self(rest if isinstance(rest, int) else dmax(rest, 0))
         return self(start) + way + 1 + self(walk.size - start - reach - 1)
 
     def __call__(self, value: Dim, low: int = 0) -> Dim:

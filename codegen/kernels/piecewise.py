@@ -80,7 +80,7 @@ class _Body:
 
     def __init__(self, node: Node) -> None:
         self.outer: Mapping[str, Value] = outer_inputs(node)
-        self.nodes = body_of(node).nodes
+        self.nodes, self.ranges = body_of(node).nodes, body_of(node).dims
         if refused := [n for n in self.nodes if n.op not in _SOURCES and n.op != "Concat" and not can_emit(n)]:
             raise NotLowerable(f"{refused[0].op} has no tile instructions for its dtypes")
 
@@ -206,7 +206,7 @@ def _slice(body: _Body, node: Node, value: Value, place: Place) -> Place:
     for start, where, step in zip(starts, axes, steps, strict=True):
         where %= len(shape)
         walk = walks[where]
-        first = first_index(shape[where], start, step)
+        first = first_index(shape[where], start, step, body.ranges)
         walks[where] = Walk(shape[where], walk.loop, first + step * walk.start, step * walk.step)
     return tuple(walks)
 

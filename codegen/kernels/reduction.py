@@ -52,6 +52,8 @@ def lower_reduction(node: Node, target: Target, tiling: Tiling | None = None) ->
     kernel = _Lowering(node, target)
     if any(d == 0 for _, v in kernel.outputs for d in shape_of(v)):
         return []
+    if 0 in kernel.full:
+        raise NotLowerable("it reduces nothing: the result is a constant or no number")
     return first_fit(kernel.candidates(), lambda chosen: _Lowering(node, target).emit(chosen), tiling)
 
 

@@ -23,8 +23,7 @@ def _upsample_is_resize(node: PendingNode) -> None:
 
 @form("Resize", before=11)
 def _asymmetric(node: PendingNode) -> None:
-    """Resize-10: no half pixels; nearest takes, axis by axis, the lower neighbour when it enlarges, the upper one when it
-    shrinks."""
+    """Resize-10: no half pixels; nearest takes the lower neighbour to enlarge an axis, the upper one to shrink it."""
     node.become("Resize", [node.value(0), None, node.value(1)], {
         "coordinate_transformation_mode": "asymmetric", "mode": node.attrs.get("mode", "nearest"),
         "nearest_mode": "by_direction",

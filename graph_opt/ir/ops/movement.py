@@ -186,19 +186,20 @@ OPEN_END = 10**9
 
 
 def _slice_bound(ctx: Inference, bound: Dim, extent: Dim, low: Dim, high: Dim) -> Dim | None:
-    """A start or end as an index in [low, high]; None when its sign is not known."""
+    """A start or end as an index in [low, high], `high` where an empty axis puts it below `low`; None when its sign is
+    not known."""
     if isinstance(bound, int):
         if bound >= (INT_MAX if isinstance(extent, int) else OPEN_END):
             return high
         if bound <= -INT_MAX:
             return low
-    if ctx.proves(bound, -1):
+    if ctx.proves(bound, -1) or (ctx.proves(bound, 0) and ctx.assumes_below(bound, 0)):
         bound = bound + extent
     elif not ctx.proves(0, bound):
         return None
-    if not ctx.proves(bound, high):
-        bound = dmin(bound, high)
-    return bound if ctx.proves(low, bound) else dmax(bound, low)
+    if not ctx.proves(low, bound):
+        bound = dmax(bound, low)
+    return bound if ctx.proves(bound, high) else dmin(bound, high)
 
 
 def slice_range(ctx: Inference, extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim] | None:
@@ -423,4 +424,4 @@ declare("NonZero", "X", "host", _non_zero)
 declare("Unique", "X", "host", _unique, {"axis": INT, "sorted": 1})
 declare("CenterCropPad", "input_data shape", "movement", _center_crop_pad, {"axes": INTS})
 declare("EyeLike", "input", "movement", _eye_like, {"dtype": INT, "k": 0})
-declare("Dropout", "data ratio? training_mode?", "movement", _dropout, {"seed": INT})
+declare("Dropout", "data ratio? training_mode?", "movement", _dropout, {"seed": INT}, deterministic=False)

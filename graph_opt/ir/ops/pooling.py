@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graph_opt.ir.core import Requirement
 from graph_opt.ir.ops.registry import INTS, Inference, declare
-from tensor_types.dims import Dim, ceildiv, dmin, floordiv
+from tensor_types.dims import Dim, Expr, ceildiv, dmin, floordiv
 from tensor_types.dtypes import I64
 
 
@@ -22,6 +23,9 @@ def window_extent(
         raise ctx.error(
             f"a window of {(kernel - 1) * dilation + 1} does not fit an extent of {extent + before + after}"
         )
+    if isinstance(reach, Expr) and isinstance(kernel, int) and not ctx.proves(0, reach):
+        # An empty axis has no position; where a window does not fit an axis with elements, a run is refused.
+        ctx.graph.requirements.setdefault(Requirement(dmin(reach * dmin(extent, 1), 0), 0, False), ctx.node.name)
     if not ceil_mode:
         return floordiv(reach, stride) + 1
     # A last window that would start in the right padding is left out.

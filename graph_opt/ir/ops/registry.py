@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Requirement, Value
-from tensor_types.dims import Dim, Expr, Range, dim, dmax, prove_le
+from tensor_types.dims import Dim, Expr, Range, dim, dmax, names, prove_le
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 
@@ -197,6 +197,18 @@ class Inference:
     def proves(self, low: Dim, high: Dim) -> bool:
         """Whether low <= high for every value of the dims."""
         return prove_le(low, high, cast("Mapping[str, Range]", self.graph.dims))
+
+    def assumes_below(self, value: Dim, limit: int) -> bool:
+        """Whether value < limit once no named dim is 0; if so, the ranges of those that it names say it from now on.
+
+        For shapes that would not be the same with a dim of 0: `x[-n:]` is then all of x.
+        """
+        raised = {n: (max(low, 1), high) for n in names(value) if n in self.graph.dims
+                  for low, high in [self.graph.dims[n]] if not is_fresh(n)}  # fmt: skip
+        if not prove_le(value, limit - 1, cast("Mapping[str, Range]", {**self.graph.dims, **raised})):
+            return False
+        self.graph.dims.update(raised)
+        return True
 
     def agreed(self, dims: Iterable[Dim], *, broadcast: bool = False, of: Callable[[], str] = str) -> Dim:
         """The common extent of axes that must agree, or broadcast. InvalidModel when two numbers contradict.
