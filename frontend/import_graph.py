@@ -17,6 +17,7 @@ from frontend.load_proto import opsets
 from frontend.node_order import in_order
 from frontend.normalise import PendingNode, normalise
 from frontend.tensors import element_type, sparse_to_array, to_array
+from frontend.unsupported import unsupported_error, unsupported_in_file
 from graph_opt.ir import Graph, Node, Origin, Value, ops
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.infer import infer_node
@@ -52,7 +53,14 @@ class _Importer:
         scope: ChainMap[str, Value] = ChainMap()
         for item in fed:
             self.add_input(graph, scope, item.name, (value_type(item), shapes[item.name]))
-        self.fill(proto, graph, scope)
+        try:
+            self.fill(proto, graph, scope)
+        except InvalidModel as error:
+            # What an unknown operator makes has no type, so that a valid node behind it seems to break a rule.
+            unknown = unsupported_in_file(proto, self.opsets) if error.code == InvalidModel.default_code else []
+            if unknown:
+                raise unsupported_error(unknown) from None
+            raise
         for item, value in zip(proto.output, graph.outputs, strict=True):
             self.warnings += odd_output(item, value)
         graph.warnings = self.warnings

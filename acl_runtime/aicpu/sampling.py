@@ -1,4 +1,4 @@
-"""Random numbers: RandomNormal, RandomUniform, Bernoulli, Multinomial, Dropout. A seed decides the values, in every run."""
+"""Random numbers: RandomNormal, RandomUniform, Bernoulli, Multinomial, Dropout. A seed decides them, in every run."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def lower_resize(node: Node, op: Node, x: Value, y: Value, target: Target, tilin
     transform = str(op.attrs.get("coordinate_transformation_mode", "half_pixel"))
     rounding = str(op.attrs.get("nearest_mode", "round_prefer_floor"))
     floors = transform == "asymmetric" and (
-        rounding in ("floor", "by_direction") or (rounding == "round_prefer_floor" and all(f in (1, 2) for f in factors))
+        rounding in ("floor", "by_direction")
+        or (rounding == "round_prefer_floor" and all(f in (1, 2) for f in factors))
     )
     centres = transform in ("half_pixel", "half_pixel_symmetric") and rounding.startswith("round_prefer")
     if not (floors or centres or all(f == 1 for f in factors)):

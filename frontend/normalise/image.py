@@ -24,9 +24,13 @@ def _upsample_is_resize(node: PendingNode) -> None:
 @form("Resize", before=11)
 def _asymmetric(node: PendingNode) -> None:
     """Resize-10: no half pixels; nearest takes the lower neighbour to enlarge an axis, the upper one to shrink it."""
-    node.become("Resize", [node.value(0), None, node.value(1)], {
+    scales = node.value(1)
+    nearest = "by_direction"
+    if scales.data is not None and ((scales.data >= 1).all() or (scales.data <= 1).all()):
+        nearest = "floor" if (scales.data >= 1).all() else "ceil"
+    node.become("Resize", [node.value(0), None, scales], {
         "coordinate_transformation_mode": "asymmetric", "mode": node.attrs.get("mode", "nearest"),
-        "nearest_mode": "by_direction",
+        "nearest_mode": nearest,
     })  # fmt: skip
 
 

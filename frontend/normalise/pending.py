@@ -117,3 +117,8 @@ def normalise(node: PendingNode) -> None:
             return
         done.add(change)
         change(node)
+
+
+def has_form(op: str) -> bool:
+    """Whether some older form of an operator of that name is read as others."""
+    return op in _RULES
