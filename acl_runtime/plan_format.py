@@ -60,7 +60,7 @@ class PlanConstant:
 
 @dataclass(frozen=True)
 class PlanTask:
-    """A task; `program` is None for a host task, which has `op`, `attrs`, `inputs` and `outputs` (value numbers)."""
+    """A task; `program` is None for an AI CPU task, which has `op`, `attrs`, `inputs` and `outputs` (value numbers)."""
 
     node: str
     family: str

@@ -1,4 +1,4 @@
-"""One execution of a segment in flight: argument addresses, memory of its own, host tasks and objects."""
+"""One execution of a segment in flight: argument addresses, memory of its own, AI CPU tasks and objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What viewers of the package show: one node per kernel and host task, constants where they lie."""
+"""What viewers of the package show: one node per kernel and AI CPU task, constants where they lie."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from acl_runtime.om import ConstDesc, FusedGraph, NodeDesc, TensorDesc
 from acl_runtime.stored_constants import StoredConstant
 from codegen.lowering import Lowered
 from graph_opt.ir import Graph, Value
-from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord
+from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord
 
 
 def viewer_graph(graph: Graph, lowered: Lowered, table: Mapping[str, StoredConstant]) -> FusedGraph:
@@ -49,14 +49,14 @@ class _Viewer:
         self.read: set[str] = set()
         self.names: dict[str, int] = {}
 
-    def add(self, record: KernelRecord | HostRecord | AliasRecord) -> None:
+    def add(self, record: KernelRecord | AicpuRecord | AliasRecord) -> None:
         """Shows a record; aliases only rename."""
         if isinstance(record, AliasRecord):
             if source := self._shown(record.input):
                 self.latest[record.output] = source
                 self.read.add(record.input)
             return
-        if isinstance(record, HostRecord):
+        if isinstance(record, AicpuRecord):
             takes: list[str | None] = list(record.inputs)
             gives = list(record.outputs)
             kind, attrs = record.op.replace("::", "_"), {"engine": "AI CPU"}

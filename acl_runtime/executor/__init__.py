@@ -1,7 +1,8 @@
 """The native executor: runs a graph of kernel calls on worker threads that stay in native code.
 
 Takes object files and task records (kernel addresses, arguments, edges); gives runs, times and errors.
-Knows no model, no package and no operator: a task is an address, and a host task is a number handed back to the caller.
+Knows no model, no package and no operator: a task is an address, and an AI CPU task is a number handed back to the
+caller.
 """
 
 from acl_runtime.executor.graph import Graph

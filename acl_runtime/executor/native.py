@@ -26,7 +26,7 @@ class Native:
     """Entry points of the loaded executor. Each call releases the GIL.
 
     Runs and pools are passed as addresses of RUN and POOL structs (`native_state`). Results of the start and resume
-    functions: the index of a host task to execute now, `native_text.FINISHED` or `native_text.FAILED`.
+    functions: the index of an AI CPU task to execute now, `native_text.FINISHED` or `native_text.FAILED`.
     """
 
     def __init__(self, object_bytes: bytes) -> None:

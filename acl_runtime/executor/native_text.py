@@ -30,7 +30,7 @@ from acl_runtime.executor.native_work import WORK
 from acl_runtime.executor.parking import platform_text
 from acl_runtime.executor.task_record import UNWRITTEN_GUARD
 
-# What the entry points return instead of the index of a host task.
+# What the entry points return instead of the index of an AI CPU task.
 FINISHED = -1
 FAILED = -2
 
@@ -38,7 +38,7 @@ SERIAL_START = "executor_serial_start"  # (run) -> i64
 SERIAL_RESUME = "executor_serial_resume"  # (run, task) -> i64
 PARALLEL_START = "executor_parallel_start"  # (run, pool) -> i64
 PARALLEL_RESUME = "executor_parallel_resume"  # (run, pool, task) -> i64
-PARALLEL_ABANDON = "executor_parallel_abandon"  # (run, pool): stop the run whose host task failed
+PARALLEL_ABANDON = "executor_parallel_abandon"  # (run, pool): stop the run whose AI CPU task failed
 POOL_INIT = "executor_pool_init"  # (pool)
 POOL_STOP = "executor_pool_stop"  # (pool): workers return as soon as they are idle
 WORKER_LOOP = "executor_worker"  # (pool, worker): returns after POOL_STOP

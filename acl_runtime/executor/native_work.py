@@ -10,7 +10,7 @@ The short forms of `native_text` are expanded there.
 from __future__ import annotations
 
 WORK = """
-; Next host task of the caller, or -1.
+; Next AI CPU task of the caller, or -1.
 define internal i32 @host_ready(ptr %run) alwaysinline {
   %queue = get ptr run.host_queue %run
   %head = get i64 run.host_head %run
@@ -128,7 +128,7 @@ yes:
 }
 
 ; Work for the run until it is over. Starts with the entry `first` (or -1) and `completed` tasks not yet reported.
-; The caller (id 0) gets FINISHED, FAILED or a host task; a worker may also get PARKED: it has to leave and sleep.
+; The caller (id 0) gets FINISHED, FAILED or an AI CPU task; a worker may also get PARKED: it has to leave and sleep.
 define internal i64 @work(ptr %run, ptr %pool, i64 %id, i32 %first, i64 %completed) {
 entry:
   %keep = alloca i32

@@ -99,7 +99,7 @@ class Run:
         self._busy = threading.Lock()
 
     def execute(self, host_task: Callable[[int], None] | None = None, *, timed: bool = False) -> None:
-        """Execute the graph. `host_task(t)` is called on this thread for each host task t when it is ready.
+        """Execute the graph. `host_task(t)` is called on this thread for each AI CPU task t when it is ready.
 
         Raises TaskFailed when a kernel failed, and whatever `host_task` raises; tasks that had not begun do not run.
         Raises RuntimeError when this run is executing already. Waits while another thread uses the pool; inside a host
@@ -168,5 +168,5 @@ class Run:
 
 def _call_host(host_task: Callable[[int], None] | None, task: int) -> None:
     if host_task is None:
-        raise ValueError(f"task {task} is a host task, and no function for host tasks was given")
+        raise ValueError(f"task {task} is an AI CPU task, and no function for AI CPU tasks was given")
     host_task(task)

@@ -2,7 +2,7 @@
 
 | field            | type | meaning                                                                                  |
 |------------------|------|------------------------------------------------------------------------------------------|
-| fn               | u64  | address of `i64 fn(ptr args, ptr dims, i64 begin, i64 end, ptr scratch)`; 0 = host task   |
+| fn               | u64  | address of `i64 fn(ptr args, ptr dims, i64 begin, i64 end, ptr scratch)`; 0 = AI CPU task |
 | args             | u64  | address of the array of tensor base pointers that the kernel gets                        |
 | dims             | u64  | address of the array of i64 dims that the kernel gets                                    |
 | grid             | i64  | number of indices of the flattened parallel grid; <= 0 = the task completes at once      |
@@ -16,7 +16,7 @@
 A kernel returns 0, or `code | index << 8` with code 1..255. `args` and `dims` belong to the caller and must outlive the
 run.
 The guard bytes are set to 255 at the start of each run, so a task whose guard was never written, because its writer
-was itself skipped, is skipped too. A host task runs once whatever its grid, unless the grid is <= 0 or its guard
+was itself skipped, is skipped too. An AI CPU task runs once whatever its grid, unless the grid is <= 0 or its guard
 differs.
 """
 
@@ -43,7 +43,7 @@ UNWRITTEN_GUARD = 255
 
 
 def task_records(count: int) -> np.ndarray:
-    """`count` records of dtype TASK, each a host task of one grid index without edges and guard."""
+    """`count` records of dtype TASK, each an AI CPU task of one grid index without edges and guard."""
     records = np.zeros(count, TASK)
     records["grid"] = 1
     records["grain"] = 1

@@ -61,7 +61,7 @@ class ConstDesc:
 
 @dataclass(frozen=True, slots=True)
 class NodeDesc:
-    """A kernel or host task. `inputs` are tensor names, "" for an absent optional one; names of nodes are unique.
+    """A kernel or AI CPU task. `inputs` are tensor names, "" for an absent optional one; names of nodes are unique.
     `source_names` are the nodes of the user's model that it computes."""
 
     name: str

@@ -10,7 +10,7 @@ import numpy as np
 from codegen.lowering.lowered import Lowered
 from graph_opt.ir import Graph, Node
 from graph_opt.ir.reads import captured_values
-from graph_opt.plan.records import HostRecord
+from graph_opt.plan.records import AicpuRecord
 from tensor_types.dtypes import from_numpy
 
 
@@ -23,7 +23,7 @@ def add_aicpu_task(lowered: Lowered, node: Node, reason: str) -> None:
     if node.subgraphs:
         attrs["captured"] = [v.name for v in captured]
         attrs.update({name: _body(body) for name, body in node.subgraphs.items()})
-    lowered.add(HostRecord(node.op, names, outputs, node.name, attrs, reason), node)
+    lowered.add(AicpuRecord(node.op, names, outputs, node.name, attrs, reason), node)
 
 
 def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:

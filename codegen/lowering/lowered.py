@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graph_opt.ir import Node
-from graph_opt.plan.records import HostRecord, KernelRecord, Record
+from graph_opt.plan.records import AicpuRecord, KernelRecord, Record
 
 Guards = tuple[tuple[str, int], ...]
 """(name of a bool value, expected byte), outer first."""
@@ -29,9 +29,9 @@ class Lowered:
         return [r for r in self.records if isinstance(r, KernelRecord)]
 
     @property
-    def aicpu(self) -> list[HostRecord]:
+    def aicpu(self) -> list[AicpuRecord]:
         """Those of the AI CPU."""
-        return [r for r in self.records if isinstance(r, HostRecord)]
+        return [r for r in self.records if isinstance(r, AicpuRecord)]
 
 
 def guards_of(node: Node) -> Guards:

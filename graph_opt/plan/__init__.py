@@ -5,7 +5,7 @@ Knows no kernel code and no tile program: a record carries a program as opaque t
 
 from graph_opt.plan.plan_json import model_to_json
 from graph_opt.plan.planner import COPY_GUARD, plan
-from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record, TaskOperand
+from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord, Record, TaskOperand
 from graph_opt.plan.segments import ModelPlan, Segment, plan_model
 from graph_opt.plan.task_graph import Plan, PlanInput, Requirement, Scheduled, ValueInfo
 
@@ -13,7 +13,7 @@ __all__ = [
     "COPY_GUARD",
     "AliasRecord",
     "Requirement",
-    "HostRecord",
+    "AicpuRecord",
     "KernelRecord",
     "ModelPlan",
     "Plan",

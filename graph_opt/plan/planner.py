@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from graph_opt.plan.dependencies import Access, predecessors, reduce_transitively
 from graph_opt.plan.offsets import Interval, Placed, assign_offsets
-from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, TaskOperand
+from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord, TaskOperand
 from graph_opt.plan.storages import Roots, find_roots, output_roots, versions_of
 from graph_opt.plan.task_graph import (
     Constant,
@@ -124,11 +124,11 @@ class _Planner:
                     tiling=record.tiling,
                 )
             )  # fmt: skip
-        elif isinstance(record, HostRecord):
-            inputs = [None if name is None else self._host_operand(name, "in", record) for name in record.inputs]
-            outputs = [self._host_operand(name, "out", record) for name in record.outputs]
+        elif isinstance(record, AicpuRecord):
+            inputs = [None if name is None else self._aicpu_operand(name, "in", record) for name in record.inputs]
+            outputs = [self._aicpu_operand(name, "out", record) for name in record.outputs]
             self.tasks.append(
-                Task(record.node, "host", (*inputs, *outputs), op=record.op, attrs=dict(record.attrs), guard=guard)
+                Task(record.node, "aicpu", (*inputs, *outputs), op=record.op, attrs=dict(record.attrs), guard=guard)
             )
 
     def _program(self, text: str) -> int:
@@ -148,7 +148,7 @@ class _Planner:
         self._check_writable(value, operand.role, record.node)
         return Operand(self._place(value.name), value.bytes, operand.role, value.name)
 
-    def _host_operand(self, name: str, role: str, record: HostRecord) -> Operand:
+    def _aicpu_operand(self, name: str, role: str, record: AicpuRecord) -> Operand:
         value = self._value(name, record.node)
         if value.kind == "constant":
             number = self.constants.setdefault(Constant(name), len(self.constants))

@@ -1,6 +1,6 @@
 """What planning needs to know of the work that a node was lowered to: neutral records, no kernel code.
 
-A node becomes one or more `KernelRecord`s (native code, one task each) or one `HostRecord` (the AI CPU: numpy code of
+A node becomes one or more `KernelRecord`s (native code, one task each) or one `AicpuRecord` (the AI CPU: numpy code of
 the runtime, by name).
 """
 
@@ -52,7 +52,7 @@ class KernelRecord:
 
 
 @dataclass(frozen=True)
-class HostRecord:
+class AicpuRecord:
     """A task for the AI CPU: `op` names an implementation in the runtime, `attrs` are JSON values."""
 
     op: str
@@ -78,4 +78,4 @@ class AliasRecord:
     update: bool = False
 
 
-Record = KernelRecord | HostRecord | AliasRecord
+Record = KernelRecord | AicpuRecord | AliasRecord

@@ -1,6 +1,6 @@
 """Segments: a model whose sizes partly only a run decides is planned as a row of plans, run one after another.
 
-A late dim is known once a host task has made a tensor that has it as an extent. A segment is what can run natively
+A late dim is known once an AI CPU task has made a tensor that has it as an extent. A segment is what can run natively
 with the dims known at its start: its records are those whose operands the segments before it, or itself, make, and
 whose sizes are known. Between segments, tensors are passed on; the next one is bound to their actual shapes.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from graph_opt.ir.data_dependent_sizes import decided
 from graph_opt.plan.planner import plan
-from graph_opt.plan.records import AliasRecord, HostRecord, KernelRecord, Record
+from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord, Record
 from graph_opt.plan.storages import versions_of
 from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
 from tensor_types.dims import Dim, names
@@ -46,7 +46,7 @@ class ModelPlan:
 def plan_model(model: PlanInput) -> ModelPlan:
     """Splits a model at the sizes that only a run decides (`PlanInput.late_dims`) and plans each segment.
 
-    InvalidModel if records contradict each other, UnsupportedOperator if a native task needs a size that no host task
+    InvalidModel if records contradict each other, UnsupportedOperator if a native task needs a size that no AI CPU task
     before it decides.
     """
     return _Splitter(model).split()
@@ -56,7 +56,7 @@ def taken_and_given(record: Record) -> tuple[set[str], set[str]]:
     """Names of the values that a record takes and gives."""
     if isinstance(record, AliasRecord):
         return {record.input}, {record.output}
-    if isinstance(record, HostRecord):
+    if isinstance(record, AicpuRecord):
         return {n for n in record.inputs if n}, set(record.outputs)
     takes = {o.value for o in record.operands if o.value and o.role in ("in", "inout")}
     return takes, {o.value for o in record.operands if o.value and o.role in ("out", "inout")}
@@ -109,7 +109,7 @@ class _Splitter:
     def _witnesses(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for scheduled in self.model.records:
-            if isinstance(scheduled.record, HostRecord):
+            if isinstance(scheduled.record, AicpuRecord):
                 for name in scheduled.record.outputs:
                     value = self.values.get(name)
                     if value is not None:
@@ -150,7 +150,7 @@ class _Splitter:
     def _needed(self, scheduled: Scheduled) -> frozenset[str]:
         """The late dims that have to be known before a record can run: none for the host, which takes what comes."""
         record = scheduled.record
-        if isinstance(record, HostRecord):
+        if isinstance(record, AicpuRecord):
             return frozenset()
         sizes: list[Dim] = []
         for name in set().union(*taken_and_given(record)):

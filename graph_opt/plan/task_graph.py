@@ -102,9 +102,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Task:
-    """One task. `program` counts `Plan.programs`; a host task has `program` None and names `op`, `attrs`.
+    """One task. `program` counts `Plan.programs`; an AI CPU task has `program` None and names `op`, `attrs`.
 
-    Operands of a kernel are in the order of its parameters; of a host task its inputs, then its outputs, and None
+    Operands of a kernel are in the order of its parameters; of an AI CPU task its inputs, then its outputs, and None
     stands for an input that is absent. `after` are the tasks that must end first, transitively reduced.
     `guard` is (guard byte, value that it must have).
     """

@@ -225,7 +225,7 @@ class GraphBuilder:
         after: list[int] | None = None,
         **fields: int,
     ) -> int:
-        """Append a task (a host task if `kernel` is None) and return its index."""
+        """Append a task (an AI CPU task if `kernel` is None) and return its index."""
         pointers = np.array([a.ctypes.data for a in args or []] or [0], np.uint64)
         sizes = np.array(dims or [0], np.int64)
         self.arrays += [*(args or []), pointers, sizes]

@@ -1,4 +1,4 @@
-"""The executor against what a graph means: order, guards, host tasks, errors, times, concurrency and exit."""
+"""The executor against what a graph means: order, guards, AI CPU tasks, errors, times, concurrency and exit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_tasks_follow_their_predecessors(threads: int, seed: int) -> None:
         ordered.begin(execution)
         run.execute()
         assert (ordered.done == execution).all()
-    assert run.native_calls == 29  # one call each, there being no host task
+    assert run.native_calls == 29  # one call each, there being no AI CPU task
 
 
 @each_thread_count
@@ -288,7 +288,7 @@ def test_an_exception_of_a_host_task_passes(threads: int, others: int) -> None:
     for _ in range(5):
         with pytest.raises(KeyError):
             run.execute(bad)
-        with pytest.raises(ValueError, match="host task"):
+        with pytest.raises(ValueError, match="AI CPU task"):
             run.execute()
     assert counts[0] == 0
     run.execute(lambda task: None)

@@ -1,10 +1,10 @@
-"""Random planning problems: chains, branches, aliases, scratch, in-place kernels, host tasks and guards."""
+"""Random planning problems: chains, branches, aliases, scratch, in-place kernels, AI CPU tasks and guards."""
 
 from __future__ import annotations
 
 import random
 
-from graph_opt.plan import AliasRecord, HostRecord, KernelRecord, PlanInput, Scheduled, TaskOperand, ValueInfo
+from graph_opt.plan import AicpuRecord, AliasRecord, KernelRecord, PlanInput, Scheduled, TaskOperand, ValueInfo
 from tensor_types.dims import Dim, dim
 from tensor_types.dtypes import BOOL, F32
 
@@ -46,7 +46,7 @@ def random_model(seed: int, symbolic: bool = False, tasks: int = 40) -> PlanInpu
             records.append(Scheduled(AliasRecord(name, reads[0], node)))
         elif kind < 0.3:
             value = ValueInfo(name, F32, shape())
-            records.append(Scheduled(HostRecord("Op", (*reads, None), (name,), node), guards))
+            records.append(Scheduled(AicpuRecord("Op", (*reads, None), (name,), node), guards))
         else:
             source = by_name[reads[0]]
             in_place = source.dtype is F32 and rng.random() < 0.5

@@ -12,8 +12,8 @@ import networkx as nx
 import pytest
 
 from graph_opt.plan import (
+    AicpuRecord,
     AliasRecord,
-    HostRecord,
     KernelRecord,
     Plan,
     PlanInput,
@@ -242,8 +242,8 @@ def test_an_output_that_is_copied_from_the_arena_is_kept_to_the_end() -> None:
 
 def test_late_tensors_are_objects_that_kernels_may_not_take() -> None:
     values = (f32("x", 8, kind="input"), ValueInfo("i", I64, (1, dim("u0"))), f32("y", dim("u0")))
-    host = Scheduled(HostRecord("NonZero", ("x",), ("i",), "nz"))
-    planned = plan(PlanInput(values, (host, Scheduled(HostRecord("Cast", ("i",), ("y",), "c"))), ("x",), ("y",)))
+    host = Scheduled(AicpuRecord("NonZero", ("x",), ("i",), "nz"))
+    planned = plan(PlanInput(values, (host, Scheduled(AicpuRecord("Cast", ("i",), ("y",), "c"))), ("x",), ("y",)))
     assert planned.places["i"].region == planned.places["y"].region == "object"
     assert planned.tasks[1].after == (0,)
     assert planned.output_copies == ((0, "y"),)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graph_opt.plan import (
+    AicpuRecord,
     AliasRecord,
-    HostRecord,
     KernelRecord,
     ModelPlan,
     PlanInput,
@@ -42,7 +42,7 @@ def kernel(node: str, reads: list[str], write: str, guards: tuple[tuple[str, int
 
 
 def host(op: str, reads: list[str], write: str, guards: tuple[tuple[str, int], ...] = ()) -> Scheduled:
-    return Scheduled(HostRecord(op, tuple(reads), (write,), f"host_{write}"), guards)
+    return Scheduled(AicpuRecord(op, tuple(reads), (write,), f"host_{write}"), guards)
 
 
 def nodes(model: ModelPlan) -> list[list[str]]:
@@ -94,7 +94,7 @@ def test_the_host_waits_for_nothing_and_two_decisions_are_two_segments() -> None
     )  # fmt: skip
     model = plan_model(PlanInput(values, records, ("x",), ("y",), late_dims=LATE))
     assert nodes(model) == [["host_i", "host_c"], ["kd", "host_j"], ["ky"]]
-    assert model.segments[1].plan.places["d"].region == "arena"  # a host task reads it there
+    assert model.segments[1].plan.places["d"].region == "arena"  # an AI CPU task reads it there
     # `y` has a size that no operand of its segment shows: the tensor that tells it comes along.
     assert set(model.segments[2].plan.inputs) == {"i", "j"}
     assert model.segments[2].sources[model.segments[2].plan.inputs.index("i")][0] == 1

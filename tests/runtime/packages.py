@@ -16,7 +16,7 @@ from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import axis
 from codegen.tile.text import program_to_text
 from graph_opt.plan import (
-    HostRecord,
+    AicpuRecord,
     KernelRecord,
     PlanInput,
     Requirement,
@@ -82,7 +82,7 @@ def kernel(text: str, reads: Sequence[str], write: str, size: Dim | None, **more
 
 
 def host(op: str, reads: Sequence[str | None], writes: Sequence[str], **attrs: Any) -> Scheduled:
-    return Scheduled(HostRecord(op, tuple(reads), tuple(writes), f"host_{op}", attrs))
+    return Scheduled(AicpuRecord(op, tuple(reads), tuple(writes), f"host_{op}", attrs))
 
 
 def write(

@@ -210,7 +210,7 @@ def test_sessions_of_one_file_share_the_model(model: Path) -> None:
     assert InferSession(0, model)._model is not first._model
 
 
-# Constants, formats, aliases, host tasks
+# Constants, formats, aliases, AI CPU tasks
 
 
 def test_constants_plain_and_packed(tmp_path: Path) -> None:
