@@ -16,6 +16,7 @@ from codegen.llvm.kernel_image import KernelFacts, facts_of
 from codegen.llvm.sound_program import read_program
 from codegen.tile.interpreter import interpret
 from codegen.tile.ir import Param, Program
+from codegen.tile.observer import Observer
 from tensor_types.dims import evaluate
 
 
@@ -28,14 +29,15 @@ class ChipKernel:
     address: int = 0
     """No native code: the executor hands such a task back."""
 
-    def run(self, arguments: Sequence[int], dims: Sequence[int]) -> None:
+    def run(self, arguments: Sequence[int], dims: Sequence[int], observer: Observer | None = None) -> None:
         """Executes the whole grid. `arguments` are addresses of the parameters, `dims` values in the program's order.
 
         TaskStatus for a data-dependent index or size out of range.
         """
         named = {d.name: int(v) for d, v in zip(self.program.dims, dims, strict=True)}
         params = zip(self.program.params, arguments, strict=True)
-        interpret(self.program, {p.name: _tensor(p, int(address), named) for p, address in params}, named)
+        tensors = {p.name: _tensor(p, int(address), named) for p, address in params}
+        interpret(self.program, tensors, named, observer=observer)
 
 
 def chip_kernels(texts: Sequence[str], chip: str) -> list[ChipKernel]:

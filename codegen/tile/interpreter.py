@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from codegen.tile import semantics
 from codegen.tile.instructions import INSTRUCTIONS, STATUS_INDEX, STATUS_RANGE
 from codegen.tile.ir import For, If, Imm, Instr, Operand, Program, ReadDim, Stmt, View, linear_index
+from codegen.tile.observer import Observer, Touched
 from codegen.tile.text import statement_to_text
 from tensor_types.dims import Dim, evaluate
 from tensor_types.dtypes import BOOL, DType
@@ -41,12 +42,13 @@ def interpret(
     tensors: Mapping[str, np.ndarray],
     dims: Mapping[str, int],
     grid_order: Iterable[int] | None = None,
+    observer: Observer | None = None,
 ) -> None:
     """Runs the program; `out` and `inout` arrays are written in place.
 
     `tensors` maps every parameter (workspaces may be left out) to an array of its shape and dtype with any strides.
-    `grid_order` lists the flattened grid indices in the order to run them in. Raises InterpreterError for a wrong
-    program, TaskStatus for a data-dependent index or dim out of range, ValueError for arguments that do not fit.
+    `grid_order` lists the flattened grid indices in the order to run them in; `observer` follows. InterpreterError for
+    a wrong program, TaskStatus for a data-dependent index or dim out of range, ValueError for unfitting arguments.
     """
     memory = _parameters(program, tensors, _checked_dims(program, dims))
     extents = [evaluate(extent, dims) for _, extent in program.grid]
@@ -54,12 +56,16 @@ def interpret(
     order = range(size) if grid_order is None else list(grid_order)
     if sorted(order) != list(range(size)):
         raise ValueError("grid_order is not a permutation of the grid")
-    runner = _Runner(program, memory)
+    runner = _Runner(program, memory, observer)
     for flat in order:
         place = np.unravel_index(flat, extents) if extents else ()
         env = dict(dims)
         env.update((name, int(at)) for (name, _), at in zip(program.grid, place, strict=True))
+        if observer is not None:
+            observer.begin(flat, env)
         runner.index(flat + 1, env)
+        if observer is not None:
+            observer.end(flat)
 
 
 def _checked_dims(program: Program, dims: Mapping[str, int]) -> Mapping[str, int]:
@@ -134,6 +140,7 @@ class _Place:
 class _Runner:
     program: Program
     memory: dict[str, _Memory]
+    observer: Observer | None = None
     windows: dict[int, _Window] = field(default_factory=dict)
     number: int = 0
     env: dict[str, int] = field(default_factory=dict)
@@ -157,6 +164,8 @@ class _Runner:
             if isinstance(stmt, For):
                 for value in range(evaluate(stmt.extent, self.env)):
                     self.env[stmt.var] = value
+                    if self.observer is not None:
+                        self.observer.iteration(stmt, value)
                     self.body(stmt.body)
             elif isinstance(stmt, If):
                 left, right = evaluate(stmt.left, self.env), evaluate(stmt.right, self.env)
@@ -167,8 +176,13 @@ class _Runner:
                 if not evaluate(stmt.low, self.env) <= value <= evaluate(stmt.high, self.env):
                     raise TaskStatus(STATUS_RANGE, value)
                 self.env[stmt.var] = value
+                if self.observer is not None:
+                    self.observer.dim(stmt, self.touched(stmt.source), value)
             else:
                 getattr(self, INSTRUCTIONS[stmt.op].kind)(stmt)
+                if self.observer is not None:
+                    sources = tuple(s if isinstance(s, Imm) else self.touched(s) for s in stmt.srcs)
+                    self.observer.instruction(stmt, self.touched(stmt.dst), sources)
 
     # Instruction classes
 
@@ -287,6 +301,13 @@ class _Runner:
                 if low < 0 or high >= size:
                     raise self.error(f"axis {k} of {view.base} has {size} elements, the view spans {low}..{high}")
         return _Place(memory, starts, steps, shape)
+
+    def touched(self, view: View) -> Touched:
+        """The view as an observer sees it."""
+        place = self.place(view, bounded=False)
+        tile = self.program.tile(view.base)
+        scope = "GM" if tile is None else tile.scope
+        return Touched(view.base, place.memory.dtype, scope, place.starts, place.steps, place.shape)
 
     def operand(self, operand: Operand, dtype: DType) -> np.ndarray:
         if isinstance(operand, Imm):
