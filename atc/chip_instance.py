@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from acl_runtime.package_layout import ChipPart
+from atc.pass_watch import PassWatch
 from atc.plan_input import plan_input
 from atc.usage import UsageError
 from codegen.lowering import Lowered, lower_graph
@@ -20,7 +21,7 @@ from codegen.targets.roofline import Estimate, estimate
 from codegen.tile.chip_rules import scope_bytes
 from codegen.tile.text import parse_program
 from graph_opt.ir import Graph
-from graph_opt.ir.passes import Pass, notes_of, run_passes
+from graph_opt.ir.passes import Pass, notes_of
 from graph_opt.plan import ModelPlan, model_to_json, plan_model
 from graph_opt.plan.records import KernelRecord
 from graph_opt.precision.legalise_products import LegaliseProducts
@@ -72,12 +73,14 @@ def require_mode(chip: Target, mode: str) -> None:
     )  # fmt: skip
 
 
-def make_chip_instance(graph: Graph, chip: Target, steps: Sequence[Pass]) -> ChipInstance:
+def make_chip_instance(graph: Graph, chip: Target, steps: Sequence[Pass], watch: PassWatch) -> ChipInstance:
     """Runs the chip's passes over `graph`, which becomes the instance's own, lowers it and plans it."""
-    run_passes(graph, steps)
+    watch.run(graph, steps, f"-{chip.name}")
     lowered = lower_graph(graph, chip)
     changes = Counter(note.reason for note in notes_of([s for s in steps if isinstance(s, LegaliseProducts)]))
-    return ChipInstance(chip, graph, plan_model(plan_input(graph, lowered)), _report(lowered, chip, changes))
+    planned = plan_model(plan_input(graph, lowered))
+    watch.check(planned)
+    return ChipInstance(chip, graph, planned, _report(lowered, chip, changes))
 
 
 def _report(lowered: Lowered, chip: Target, changes: Mapping[str, int]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from atc.fusion_report import fusion_notes
 from atc.inputs import index_bounds
 from atc.interface import apply_interface
 from atc.options import Options
+from atc.pass_table import without
+from atc.pass_watch import PassWatch
 from atc.pipeline import shared_passes, target_passes
 from atc.plan_input import plan_input
 from atc.precision_wishes import overrides
@@ -32,7 +34,7 @@ from codegen.lowering import lower_graph
 from codegen.targets import target
 from frontend import read_model, unsupported, unsupported_error
 from graph_opt.ir.copy_graph import copy_graph
-from graph_opt.ir.passes import Pass, run_passes
+from graph_opt.ir.passes import Pass
 from graph_opt.ir.text import to_text
 from graph_opt.plan import COPY_GUARD, ModelPlan, model_to_json, plan_model
 from graph_opt.plan.bounds import live_bytes
@@ -158,15 +160,20 @@ def convert(
             raise unsupported_error(missing)
         classes, matched = overrides(graph, options.operator_wishes)
         interface = apply_interface(graph, options)
-    shared, steps = shared_passes(), target_passes(kernels([host, portable_class]), options.precision_mode, classes)
+    watch = PassWatch(options.verify_ir, options.dump_ir)
+    disabled = frozenset(options.disable_pass)
+    shared = without(shared_passes(), disabled)
+    steps = without(target_passes(kernels([host, portable_class]), options.precision_mode, classes), disabled)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
-        run_passes(graph, shared)
+        watch.run(graph, shared)
         chip_graphs = [copy_graph(graph) for _ in chips]
-        run_passes(graph, steps)
+        watch.run(graph, steps)
     with progress.stage("chips"):
         instances = [
-            make_chip_instance(g, chip, target_passes(kernels([chip]), options.precision_mode, classes))
+            make_chip_instance(
+                g, chip, without(target_passes(kernels([chip]), options.precision_mode, classes), disabled), watch
+            )
             for g, chip in zip(chip_graphs, chips, strict=True)
         ]
     with progress.stage("lower"):
@@ -178,6 +185,8 @@ def convert(
     with progress.stage("plan"):
         planned = plan_model(plan_input(graph, lowered))
         portable_plan = plan_model(plan_input(graph, portable))
+        for each in (planned, portable_plan):
+            watch.check(each)
     with progress.stage("compile"):
         texts = list(planned.programs)
         images = compilation.result()

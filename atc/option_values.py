@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from atc.pass_table import check_disabled
 from atc.usage import UsageError, did_you_mean
 from codegen.targets import chip_names, chip_remark, nano_chips, stand_ins
 from graph_opt.precision.lists import POLICIES, VERSION_2
@@ -72,6 +73,11 @@ def output_types(flag: str, value: str) -> tuple[tuple[str, str], ...]:
                              remedy='write one type for all, or "node:0:FP16;other:0:FP32"')  # fmt: skip
         found.append((name, dtype))
     return tuple(found)
+
+
+def disabled_passes(flag: str, value: Any) -> tuple[str, ...]:
+    """Names of graph passes that may be left out."""
+    return check_disabled(flag, words(flag, value))
 
 
 def precision_mode(flag: str, value: str) -> str:

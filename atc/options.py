@@ -120,6 +120,18 @@ class Options:
         value="path", reported=False,
     )  # fmt: skip
 
+    disable_pass: tuple[str, ...] = option(
+        (), "graph pass to leave out, by its name in docs/passes.md", values.disabled_passes, several=True
+    )
+    verify_ir: bool = option(
+        False, "check the graph after every pass, and the plans: slow, for whoever changes the compiler",
+        values.boolean, value="", reported=False,
+    )  # fmt: skip
+    dump_ir: Path | None = option(
+        None, "folder that gets the graph after every pass, as text and as ONNX for viewers", values.path,
+        value="path", reported=False,
+    )  # fmt: skip
+
     notes: tuple[str, ...] = ()
     """What the user should know of the flags given: those without effect, chips that stand for others."""
 

@@ -3,6 +3,7 @@
     operators.md    every declared operator, from its declaration, the families' traits and ONNX's own history
     flags.md        every command and flag, from the command line's functions and the table of ATC's flags
     chips.md        every chip, from the table of targets
+    passes.md       every graph pass, from the table of passes
     errors.md       every error code, from `tensor_types.error_codes` and the places in the code that raise it
 
 `tests/docs` compares the files with what this gives.
@@ -276,8 +277,27 @@ def is_code(value: object) -> bool:
     return isinstance(value, str) and len(value) == 6 and value[0] == "E" and value[1:].isdigit()
 
 
+def passes() -> str:
+    """docs/passes.md."""
+    from atc.pass_table import pass_table
+
+    rows = [[row.name, row.does, "always" if row.required else "yes"] for row in pass_table()]
+    parts = [
+        "# Graph passes\n\n" + _NOTE,
+        """
+In the order in which they first run; simplification runs again between the others. `--disable_pass=NAME` leaves one
+out, several times for several: results stay right, and what the pass would have made faster stays slow.
+`--dump_ir=DIR` writes the graph after every pass as text, which parses back, and as ONNX for viewers such as Netron.
+`--verify_ir` checks the graph after every pass and the plans at the end.
+
+""",
+        table(["pass", "what it does", "on"], rows),
+    ]
+    return "".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "operators.md": operators, "flags.md": flags, "chips.md": chips, "errors.md": errors,
+    "operators.md": operators, "flags.md": flags, "chips.md": chips, "errors.md": errors, "passes.md": passes,
 }  # fmt: skip
 
 

@@ -1,0 +1,93 @@
+"""What each graph pass is for, and which of them may be left out: one row a pass.
+
+From this table follow what `--disable_pass` takes, docs/passes.md and the names of the files of `--dump_ir`. The passes
+themselves and their order are in atc/pipeline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from atc.usage import UsageError, did_you_mean
+from graph_opt.ir.passes import Pass
+
+
+@dataclass(frozen=True)
+class PassRow:
+    """A pass by name and what it does in a sentence. A `required` one cannot be left out."""
+
+    name: str
+    does: str
+    required: bool = False
+
+
+_TABLE = (
+    PassRow("fold-shapes", "Arithmetic on shapes that inference has already done leaves the graph."),
+    PassRow("fold-constants", "Nodes whose inputs are constants are computed at convert time."),
+    PassRow("remove-identities", "Nodes whose result is one of their inputs, bit for bit, go."),
+    PassRow("compose-reshapes", "Chains of Reshape, Squeeze, Unsqueeze and Flatten become one Reshape."),
+    PassRow("select-branches", "An If whose condition is known is replaced by the branch that runs."),
+    PassRow(
+        "simplify-arithmetic", "Exact rewrites: squares, divisions by powers of two, double negations, double Casts."
+    ),
+    PassRow("absorb-expands", "Element-wise operators broadcast by themselves instead of reading an Expand."),
+    PassRow("eliminate-common-subexpressions", "Equal nodes and equal small constants are kept once."),
+    PassRow("eliminate-dead-code", "Nodes, constants and dims that no output needs go.", required=True),
+    PassRow("flatten-if", "Branches of an If that agree in shape become guarded nodes of the graph around it."),
+    PassRow("dequantize-late", "DequantizeLinear moves behind what only picks or reorders the codes."),
+    PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
+    PassRow("expand-qlinear", "QLinearMatMul and QLinearConv become integer products with their scales around them."),
+    PassRow("expand-quantised-lstm", "DynamicQuantizeLSTM becomes an LSTM of dequantised weights."),
+    PassRow("fold-zero-points", "Zero points of integer products go into weights and sums."),
+    PassRow("expand-integer-convolutions", "Integer convolutions that bytes cannot do become exact float ones."),
+    PassRow("dequantize-weights", "What is left of DequantizeLinear of constants is computed at convert time."),
+    PassRow("expand-quantisation", "Quantising operators become arithmetic, which fuses with what is around it."),
+    PassRow("expand-einsum", "Einsum of one or two operands becomes sums, transposes and one product."),
+    PassRow("expand-composites", "Operators without a kernel of their own become those that have one."),
+    PassRow("fuse-conv-bn", "BatchNormalization after Conv goes into its weights."),
+    PassRow("fuse-norms", "Layer and RMS norms that exporters wrote out become one operator."),
+    PassRow("fuse-group-norm", "Group and instance norms that exporters wrote out become one operator."),
+    PassRow("fuse-softmax", "Softmax that exporters wrote out becomes one operator."),
+    PassRow("fuse-gelu", "Gelu in its exact and tanh forms becomes one operator."),
+    PassRow("expand-rotary", "RotaryEmbedding becomes cuts, products and joins, which fuse."),
+    PassRow("fuse-moe", "Routed experts become grouped products over one row for each choice."),
+    PassRow("merge-transposes", "Two Transposes in a row become one."),
+    PassRow("sign-bytes", "Integer products of unsigned bytes become signed ones where a chip's cube has no others."),
+    PassRow("fuse-attention", "Products around a Softmax become attention kernels, scores never written to memory."),
+    PassRow("merge-sibling-matmuls", "Products of one operand by several weights become one batched product."),
+    PassRow("choose-precision", "Each operator gets its dtype by the precision mode.", required=True),
+    PassRow("legalise-products", "Products whose dtype the chip's cube lacks get one that it has.", required=True),
+    PassRow("assign-formats", "Images become channels-last where kernels want it.", required=True),
+    PassRow("fuse-piecewise", "Cuts and joins with arithmetic between them become one kernel."),
+    PassRow("fuse-regions", "What is left becomes kernels: an anchor with what follows it, or loops.", required=True),
+)
+
+
+def pass_table() -> tuple[PassRow, ...]:
+    """Every pass, in the order in which they first run."""
+    return _TABLE
+
+
+def switchable() -> tuple[str, ...]:
+    """Names of the passes that may be left out."""
+    return tuple(row.name for row in _TABLE if not row.required)
+
+
+def check_disabled(flag: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names; UsageError for one that no pass has, and for a pass that is required."""
+    for name in names:
+        if name in switchable():
+            continue
+        required = any(row.name == name for row in _TABLE)
+        problem = f"pass {name} cannot be left out" if required else f"there is no pass {name!r}"
+        raise UsageError(
+            problem, where={"flag": f"--{flag}"},
+            remedy=f"{did_you_mean(name, switchable())}those that can are {', '.join(switchable())}",
+        )  # fmt: skip
+    return tuple(names)
+
+
+def without(steps: Sequence[Pass], disabled: Set[str]) -> list[Pass]:
+    """The steps that are not disabled."""
+    return [step for step in steps if step.name not in disabled]
