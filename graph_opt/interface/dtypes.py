@@ -29,7 +29,7 @@ def set_output_dtype(graph: Graph, value: Value, dtype: DType) -> None:
     rewriter, name = Rewriter(graph), value.name
     rewriter.rename(value, graph.fresh_name(f"{name}/{value.dtype}"))
     made = rewriter.insert("Cast", [value], {"to": dtype.onnx}, before=None, outputs=[name], name=f"{name}/output_type")
-    graph.outputs = [made.output if o is value else o for o in graph.outputs]
+    graph.outputs.replace(value, made.output)
 
 
 def replace_input(graph: Graph, value: Value, dtype: DType, shape: tuple | None) -> Value:  # type: ignore[type-arg]
