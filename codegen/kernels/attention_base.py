@@ -63,6 +63,11 @@ class AttentionKernel:
         group = p.q.heads // p.k.heads
         self.kv_head = self.paths.grid(p.k.heads)
         self.head = self.kv_head * group + self.paths.grid(group)
+        if p.lengths is not None:
+            # Keys behind the length are not read: the time does not depend on how many there could be.
+            ends = task.operand(p.lengths, shape=(task.extent(p.q.batch),))
+            self.t = task.read("length", ends.view(self.batch, shape=()), 0, self.t)
+            self.past = self.t - self.s
 
     def loop(self, name: str, extent: Dim, body: Callable[[Dim], None]) -> None:
         """A sequential loop, left out when it runs once."""
@@ -104,7 +109,8 @@ class AttentionKernel:
 
     def guard(self, sums: View) -> None:
         """A row that sees no key gives 0: its sum of exponentials is 0, any other's is at least 1."""
-        if self.p.mask is not None and not self.p.nan_for_nothing:
+        hides = self.p.mask is not None or self.p.lengths is not None
+        if hides and not self.p.nan_for_nothing:
             self.task.max(sums, sums, _TINY)
 
     def masked(self, scores: View, view: View, scratch: Callable[[], View]) -> None:

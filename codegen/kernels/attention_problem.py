@@ -76,6 +76,8 @@ class Problem:
     """A row that sees no key gives NaN, not 0."""
     past: Dim
     caches: tuple[Cache, ...]
+    lengths: Value | None
+    """How many keys each batch has, [batch]; the last query stands at the last of them. None: all."""
     """Results to be written before the attention reads them as K and V."""
 
 
@@ -87,8 +89,8 @@ def problem_of(node: Node) -> Problem:
     if len(anchors) != 1 or any(n.op not in ("Attention", "Transpose") for n in body.nodes):
         raise NotLowerable("the body is not one attention with head transposes")
     anchor = anchors[0]
-    if anchor.input(6) is not None or any(v.name in values for v in anchor.outputs[3:]):
-        raise NotLowerable("lengths per batch, or scores as a result")
+    if any(v.name in values for v in anchor.outputs[3:]):
+        raise NotLowerable("scores as a result")
     if any(int(anchor.attrs.get(f"{side}_window_size", -1)) >= 0 for side in ("left", "right")):  # type: ignore[call-overload]
         raise NotLowerable("a sliding window")
     if any(tuple(n.attrs.get("perm", ())) != _HEAD_SPLIT for n in body.nodes if n.op == "Transpose"):  # type: ignore[arg-type]
@@ -96,6 +98,10 @@ def problem_of(node: Node) -> Problem:
     q, k, v = (_operand(values, anchor, index) for index in range(3))
     caches = [c for index, fresh in ((1, k), (2, v)) if (c := _cache(values, anchor, index, fresh)) is not None]
     past: Dim = 0
+    inner_lengths = anchor.input(6)
+    lengths = None if inner_lengths is None else values.get(inner_lengths.name, inner_lengths)
+    if lengths is not None and (caches or not lengths.dtype.is_integer or not lengths.format.is_plain):
+        raise NotLowerable("lengths beside a cache of earlier keys")
     if anchor.input(4) is not None:
         if len(caches) != 2 or caches[0].past is None:
             raise NotLowerable("a cache without its results")
@@ -115,7 +121,7 @@ def problem_of(node: Node) -> Problem:
     factor = q.width**-0.5 if scale is None else float(scale)  # type: ignore[arg-type]
     causal = bool(anchor.attrs.get("is_causal", 0))
     nan = node.attrs.get("softmax_of_nothing") == "nan"
-    return Problem(q, k, v, out, mask, factor, softcap, causal, nan, past, tuple(caches))
+    return Problem(q, k, v, out, mask, factor, softcap, causal, nan, past, tuple(caches), lengths)
 
 
 def _turned(value: Value) -> Value | None:

@@ -82,10 +82,16 @@ def trips(extent: Dim, bounds: Mapping[str, Dim]) -> Dim:
         # The least of several values is at most any of them; a number is the best that can be said.
         args = extent.terms[0][0][0].args
         return trips(next((a for a in args if isinstance(a, int)), args[0]), bounds)
+    if extent.is_name and extent.terms[0][0][0].kind == "floordiv":
+        top, divisor = extent.terms[0][0][0].args
+        return ceildiv(trips(top, bounds), divisor) if isinstance(divisor, int) else trips(top, bounds)
+    spend(len(extent.terms))
     total: Dim = 0
     for monomial, factor in extent.terms:
         # m - 64*b is at most m: names are never negative.
-        if factor > 0 or any(a.kind != "dim" for a in monomial) or not monomial:
+        if factor > 0 and len(monomial) == 1 and monomial[0].kind in ("min", "floordiv"):
+            total = total + factor * trips(Expr(((monomial, 1),)), bounds)
+        elif factor > 0 or any(a.kind != "dim" for a in monomial) or not monomial:
             term = Expr(((monomial, abs(factor)),)) if monomial else factor
             total = total + (term if isinstance(term, int) else magnitude(term, bounds, divided=True))
     return total

@@ -1,6 +1,7 @@
 """What an ONNX Attention node hides besides its mask becomes part of the mask: windows, lengths, and a short mask.
 
-    nonpad_kv_seqlen   key j of batch b is seen if j < lengths[b]; then the last query stands at lengths[b] - 1
+    nonpad_kv_seqlen   key j of batch b is seen if j < lengths[b]; then the last query stands at lengths[b] - 1. Without
+                       windows and past the kernel reads so many keys and no more, and the input stays
     windows            key j is seen from position i if i - left <= j <= i + right
     a short mask       keys behind its end are hidden
 
@@ -20,7 +21,10 @@ _MASK, _PAST, _LENGTHS = 3, 4, 6
 
 
 def complete_mask(graph: Graph, node: Node) -> None:
-    """Leaves a node without windows and lengths, whose mask is as long as the keys (or has none)."""
+    """Leaves a node without windows, and without lengths where the kernel does not read them.
+
+    Its mask, if it has one, is as long as the keys.
+    """
     do = _Masks(graph, node)
     visible = do.visible()
     mask = node.input(_MASK)
@@ -61,7 +65,7 @@ class _Masks(Arithmetic):
     def visible(self) -> Value | None:
         """bool, broadcasting to the scores; None if windows and lengths hide nothing. The node loses both."""
         left, right = (int(self.node.attrs.pop(f"{side}_window_size", -1)) for side in ("left", "right"))  # type: ignore[call-overload]
-        if self.lengths is None and left < 0 and right < 0:
+        if left < 0 and right < 0 and (self.lengths is None or self.past is None):
             return None
         queries = self.extent(self.q, _length_axis(self.q))
         columns = self.counted(self.keys())

@@ -11,7 +11,7 @@ from codegen.tile.instructions import STATUS_RANGE
 from codegen.tile.interpreter import TaskStatus
 from graph_opt.plan.records import KernelRecord
 from tests.kernels.lowered import Case
-from tests.probes.probe import CHIPS, HOSTS, check_aarch64, from_bytes, run_interpreted, run_native
+from tests.probes.probe import CHIPS, HOSTS, Sample, check, check_aarch64, from_bytes, run_interpreted, run_native
 
 SHAPES = [  # cache, rows
     ((1, 2, 7, 5), (1, 2, 3, 5)),
@@ -116,3 +116,41 @@ def test_work_does_not_depend_on_the_capacity() -> None:
 def test_aarch64() -> None:
     record, _ = _lowered(_case((1, 2, 7, 5), (1, 2, 3, 5), [0], np.float32, "n"), "aarch64")
     check_aarch64(record.program.encode())
+
+
+# Reading as many rows as a length says
+
+
+def _attention(capacity: int, lengths: list[int], queries: int, dtype: type, causal: bool) -> Sample:
+    """Attention of the newest queries over the first rows of a cache; what lies behind them is NaN."""
+    rng, batch, heads, groups, width = np.random.default_rng(7), len(lengths), 4, 2, 16
+    q = rng.normal(size=(batch, heads, queries, width)).astype(dtype)
+    k, v = (rng.normal(size=(batch, groups, capacity, width)).astype(dtype) for _ in range(2))
+    want = np.zeros(q.shape)
+    for b, length in enumerate(lengths):
+        k[b, :, length:] = v[b, :, length:] = np.nan
+        for h, i in np.ndindex(heads, queries):
+            seen = max(0, length - queries + i + 1) if causal else length
+            keys, values = (a[b, h // 2, :seen].astype(np.float64) for a in (k, v))
+            weights = np.exp(keys @ q[b, h, i].astype(np.float64) / np.sqrt(width)) if seen else np.zeros(0)
+            want[b, h, i] = weights @ values / weights.sum() if seen else 0
+    arrays = {"q": q, "k": k, "v": v, "lengths": np.array(lengths, np.int64)}
+    ops = [("Attention", ["q", "k", "v", "", "", "", "lengths"], ["y"], {"is_causal": int(causal)})]
+    symbolic = {"q": (batch, heads, "s", width), "y": (batch, heads, "s", width)}
+    case = Case("attention", ops, arrays, ["y"], [], symbolic, dims={"s": queries})
+    tolerance = 1e-5 if dtype == np.float32 else 4e-3
+    return Sample(case, {"y": want}, {"y": np.zeros(q.shape, dtype)}, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("target_name", [*HOSTS, *CHIPS])
+def test_as_many_rows_as_the_length_are_read(target_name: str, causal: bool) -> None:
+    dtype = np.float16 if target_name in CHIPS else np.float32
+    lengths = ([1, 70], [70, 0], [33, 64], [5, 9])
+    check([_attention(70, n, 1, dtype, causal) for n in lengths], target_name, one_program=True)
+    check([_attention(70, n, 6, dtype, causal) for n in lengths], target_name)
+    if target_name not in CHIPS:
+        check(
+            [_attention(1500, [1, 1400], 2, dtype, causal), _attention(1500, [600, 513], 70, dtype, causal)],
+            target_name,
+        )

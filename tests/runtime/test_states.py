@@ -55,6 +55,23 @@ graph ordered(%cache: f32[1, {CAPACITY}, 8], %rows: f32[1, 3, 8], %length: i64[1
 """
 
 
+def decoder(capacity: int) -> str:
+    """Attention of one new token over caches of keys and values that it is appended to first."""
+    cache, row = f"f32[1, 2, {capacity}, 16]", "f32[1, 2, 1, 16]"
+    return f"""
+graph decoder(%k: {cache}, %v: {cache}, %q: f32[1, 4, 1, 16], %key: {row}, %value: {row}, %past: i64[1]) -> (
+    %k_out, %v_out, %y) {{
+  %k_out: {cache} = TensorScatter(%k, %key, %past) @keys
+  %v_out: {cache} = TensorScatter(%v, %value, %past) @values
+  const %one: i64[1] = dense [1]
+  %length: i64[1] = Add(%past, %one)
+  %y: f32[1, 4, 1, 16] = Attention(%q, %k_out, %v_out, _, _, _, %length) {{is_causal=1}} @attention
+  state %k -> %k_out
+  state %v -> %v_out
+}}
+"""
+
+
 def planned(text: str) -> ModelPlan:
     graph = parse(text)
     verify(graph)
@@ -141,6 +158,31 @@ def test_each_version_is_read_before_the_next_overwrites_it(tmp_path: Path) -> N
     np.testing.assert_array_equal(before, -cache)
     np.testing.assert_array_equal(after, -want)
     np.testing.assert_array_equal(run.state().get("cache"), want)
+
+
+def test_a_decoder_reads_as_many_rows_as_it_has_written(tmp_path: Path) -> None:
+    run = session(decoder(300), tmp_path / "m.om")
+    rng = np.random.default_rng(8)
+    # Nothing behind the length is ever read.
+    run.state().put({name: np.full((1, 2, 300, 16), np.nan, np.float32) for name in ("k", "v")})
+    keys, values = np.zeros((2, 0, 16)), np.zeros((2, 0, 16))
+    for past in range(40):
+        q, k, v = (rng.normal(size=(1, n, 1, 16)).astype(np.float32) for n in (4, 2, 2))
+        keys, values = np.concatenate([keys, k[0]], 1), np.concatenate([values, v[0]], 1)
+        (y,) = run.infer([q, k, v, np.array([past])])
+        for head in range(4):
+            weights = np.exp(keys[head // 2] @ q[0, head, 0].astype(np.float64) / 4)
+            want = weights @ values[head // 2] / weights.sum()
+            np.testing.assert_allclose(y[0, head, 0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_of_a_plan_grows_with_the_capacity() -> None:
+    """No copy of a cache: same tasks, same arena, and the caches in no storage."""
+    small, large = (planned(decoder(n)).segments[0].plan for n in (64, 1 << 16))
+    assert small.arena == large.arena and small.states == large.states == ("k", "v")
+    assert [(t.node, t.grid) for t in small.tasks] == [(t.node, t.grid) for t in large.tasks]
+    assert all(t.program is not None for t in large.tasks) and not large.output_copies
+    check_plan(large, {})
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
