@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Sequence
 
@@ -11,20 +10,42 @@ import llvmlite.binding as llvm
 from tensor_types.errors import EnvironmentProblem
 
 _lock = threading.Lock()
-_names = itertools.count()
-_jit: llvm.orcjit.LLJIT | None = None
+_OBJECTS_PER_LINKER = 64
+"""A linker keeps about 8 KB of every object that it ever linked; this many, then it makes room for another one."""
 
 
 class LoadError(EnvironmentProblem):
     """An object file cannot be linked: damaged, of another architecture, or a symbol does not exist."""
 
 
+class _Linker:
+    """An LLJIT for a number of objects. It ends with the last reference to it, and what it kept of them goes too."""
+
+    def __init__(self) -> None:
+        initialize_llvm()
+        self.jit = llvm.create_lljit_compiler(suppress_errors=True)
+        self.objects = 0
+
+    def link(self, builder: llvm.JITLibraryBuilder) -> llvm.orcjit.ResourceTracker:
+        """RuntimeError if the object cannot be linked. Names of libraries are never used again."""
+        self.objects += 1
+        return builder.link(self.jit, f"object{self.objects}")
+
+
+_linker: _Linker | None = None
+
+
 class LoadedCode:
     """Linked code. `addresses` maps each requested symbol to its address, valid while this object is referenced."""
 
-    def __init__(self, tracker: llvm.orcjit.ResourceTracker, symbols: Sequence[str]) -> None:
+    def __init__(self, linker: _Linker, tracker: llvm.orcjit.ResourceTracker, symbols: Sequence[str]) -> None:
+        self._linker = linker
         self._tracker = tracker
         self.addresses: dict[str, int] = {name: tracker[name] for name in symbols}
+
+    def __del__(self) -> None:
+        # The code goes before the linker that it belongs to.
+        self._tracker.close()
 
     def __getitem__(self, symbol: str) -> int:
         return self.addresses[symbol]
@@ -42,7 +63,7 @@ def load_object(object_bytes: bytes, symbols: Sequence[str]) -> LoadedCode:
     Undefined symbols are searched in the process: libc (memcpy, memset, memmove, syscall) and libm among them.
     Raises LoadError when the object is damaged or any symbol, wanted or used, is missing.
     """
-    global _jit
+    global _linker
     builder = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
     for name in symbols:
         builder.export_symbol(name)
@@ -51,10 +72,10 @@ def load_object(object_bytes: bytes, symbols: Sequence[str]) -> LoadedCode:
         try:
             # Parsed first, because a linker may trust the headers of what it is given.
             llvm.ObjectFileRef.from_data(object_bytes).close()
-            if _jit is None:
-                initialize_llvm()
-                _jit = llvm.create_lljit_compiler(suppress_errors=True)
-            tracker = builder.link(_jit, f"object{next(_names)}")
+            if _linker is None or _linker.objects >= _OBJECTS_PER_LINKER:
+                _linker = _Linker()
+            linker = _linker
+            tracker = linker.link(builder)
         except RuntimeError as error:
             raise LoadError(f"the object code cannot be linked: {error}", remedy="convert the model again") from error
-    return LoadedCode(tracker, symbols)
+    return LoadedCode(linker, tracker, symbols)

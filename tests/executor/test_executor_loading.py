@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -166,3 +167,26 @@ def test_import_compiles_nothing_and_starts_no_thread(tmp_path: Path) -> None:
 def test_every_entry_point_is_defined() -> None:
     text = native_text(llvm.get_process_triple())
     assert all(f"@{symbol}(" in text for symbol in SYMBOLS)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_loading_and_unloading_keeps_no_memory() -> None:
+    """A linker keeps something of each object for ever: it must go when its objects are gone."""
+    code = compile_ir("define i64 @f(i64 %n) { %m = add i64 %n, 7 \n ret i64 %m }")
+    kept = load_object(code, ["f"])
+
+    def load(count: int) -> int:
+        for _ in range(count):
+            load_object(code, ["f"])
+        gc.collect()
+        return resident_bytes()
+
+    before = load(300)
+    after = load(600)
+    assert after - before < 600 * 2000, f"{(after - before) / 600:.0f} bytes an object"
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(kept["f"])
+    assert call(1) == 8, "what is referenced stays, whatever came and went since"
