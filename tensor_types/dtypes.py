@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
-import ml_dtypes
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype:
-        return _NUMPY[self.name]
+        return _numpy_dtypes()[self.name]
 
     @property
     def bytes(self) -> int:
@@ -72,21 +74,32 @@ _TABLE = [
 ]
 
 
-_NUMPY: dict[str, np.dtype] = {
-    "f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16), "bool": np.dtype(np.bool_), "str": np.dtype(object),
-    "handle": np.dtype(object), "c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128),
-    "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
-    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
-    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2), "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu), "u4": np.dtype(ml_dtypes.uint4), "i4": np.dtype(ml_dtypes.int4),
-    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn), "u2": np.dtype(ml_dtypes.uint2), "i2": np.dtype(ml_dtypes.int2),
-}  # fmt: skip
+@cache
+def _numpy_dtypes() -> dict[str, np.dtype]:
+    """By name. What only compiles programs does not load numpy."""
+    import ml_dtypes
+    import numpy as np
+
+    return {
+        "f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "f16": np.dtype(np.float16),
+        "bf16": np.dtype(ml_dtypes.bfloat16), "bool": np.dtype(np.bool_), "str": np.dtype(object),
+        "handle": np.dtype(object), "c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128),
+        "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
+        "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
+        "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+        "f8e5m2": np.dtype(ml_dtypes.float8_e5m2), "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+        "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu), "u4": np.dtype(ml_dtypes.uint4), "i4": np.dtype(ml_dtypes.int4),
+        "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn), "u2": np.dtype(ml_dtypes.uint2), "i2": np.dtype(ml_dtypes.int2),
+    }  # fmt: skip
+
+
+@cache
+def _by_numpy() -> dict[np.dtype, DType]:
+    return {kind: DTYPES[name] for name, kind in _numpy_dtypes().items() if name not in ("str", "handle")}
+
 
 DTYPES: dict[str, DType] = {t.name: t for t in _TABLE}
 _BY_ONNX = {t.onnx: t for t in _TABLE if t.onnx > 0}
-_BY_NUMPY = {dt: DTYPES[name] for name, dt in _NUMPY.items() if name not in ("str", "handle")}
 
 F32, F64, F16, BF16 = DTYPES["f32"], DTYPES["f64"], DTYPES["f16"], DTYPES["bf16"]
 I8, I16, I32, I64 = DTYPES["i8"], DTYPES["i16"], DTYPES["i32"], DTYPES["i64"]
@@ -109,5 +122,7 @@ def from_onnx(number: int) -> DType:
 
 def from_numpy(value: np.dtype | type) -> DType:
     """The dtype of a numpy dtype; strings and objects give `str`. KeyError if there is none."""
+    import numpy as np
+
     value = np.dtype(value)
-    return STR if value.kind in "OUS" else _BY_NUMPY[value]
+    return STR if value.kind in "OUS" else _by_numpy()[value]

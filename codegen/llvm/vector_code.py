@@ -6,10 +6,9 @@ exactly representable numbers, bool is a vector of i1, and 4-bit integers are i8
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
-
-import numpy as np
 
 from codegen.llvm.text import Function
 from codegen.targets.hosts import HostClass
@@ -60,8 +59,7 @@ def scalar_constant(value: Scalar, dtype: DType) -> str:
     """The text of a scalar constant of the dtype's register type; f16 and bf16 are rounded first."""
     kind = register_type(dtype)
     if kind in ("float", "double"):
-        with np.errstate(all="ignore"):
-            number = float(np.asarray(float(value)).astype(dtype.numpy))
+        number = _rounded(float(value), dtype)
         return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
     if kind == "i1":
         return "true" if value else "false"
@@ -70,6 +68,21 @@ def scalar_constant(value: Scalar, dtype: DType) -> str:
     bits = dtype.bits
     wrapped = int(value) & ((1 << bits) - 1)
     return str(wrapped - (1 << bits) if dtype.kind == "int" and wrapped >> (bits - 1) else wrapped)
+
+
+def _rounded(value: float, dtype: DType) -> float:
+    """The number of the dtype that is nearest to the value."""
+    if dtype == F64:
+        return value
+    if dtype == F32:
+        try:
+            return float(struct.unpack("<f", struct.pack("<f", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return float(np.asarray(value).astype(dtype.numpy))
 
 
 class VectorCode:

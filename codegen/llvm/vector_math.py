@@ -7,10 +7,9 @@ fits made for these intervals (weighted least squares iterated to equal ripple);
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from fractions import Fraction
-
-import numpy as np
 
 from codegen.llvm.vector_code import Vec, VectorCode, vector_type
 from tensor_types.dtypes import F32, F64, I32, I64
@@ -159,7 +158,7 @@ def sigmoid(code: VectorCode, x: Vec) -> Vec:
     return code.op("fdiv", top, code.op("fadd", e, code.like(1.0, e)))
 
 
-_PI_2_HIGH = float(np.float32(math.pi / 2))
+_PI_2_HIGH = float(struct.unpack("<f", struct.pack("<f", math.pi / 2))[0])
 """pi/2 in 24 bits; its f64 product with a whole number below 2**29 is exact."""
 _TWO_OVER_PI = Fraction(
     int("A2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E006492EEA09D1921C", 16),
