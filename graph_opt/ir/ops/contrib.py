@@ -111,7 +111,7 @@ _contrib(
     {"K": INT, "N": INT, "accuracy_level": 0, "bits": 4, "block_size": INT, "weight_prepacked": 0},
 )  # fmt: skip
 _contrib(
-    "FusedConv", "X W B? Z?", "cube", conv_like(0, 1, 0),
+    "FusedConv", "X W B? Z?", "cube", conv_like(0, 1, 0, 2),
     {**WINDOW, "group": 1, "activation": STRING, "activation_params": FLOATS},
 )  # fmt: skip
 _contrib("Gelu", "X", "elementwise", same)

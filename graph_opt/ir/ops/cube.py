@@ -67,8 +67,9 @@ def _partial(ctx: Inference, shape: Shape | None, channels: Dim | None, weight: 
     return (batch, out[1] if channels is None else channels, *out[2:])
 
 
-def conv_like(x: int, w: int, dtype: DType | int) -> Rule:
-    """Convolution of input `x` with weight `w`; `dtype` is the output's, or the input that has it."""
+def conv_like(x: int, w: int, dtype: DType | int, bias: int | None = None) -> Rule:
+    """Convolution of input `x` with weight `w`; `dtype` is the output's, or the input that has it. `bias` is the number
+    of that input."""
 
     def rule(ctx: Inference) -> None:
         out_dtype = _result_dtype(ctx, ctx.dtype(dtype) if isinstance(dtype, int) else dtype)
@@ -81,6 +82,8 @@ def conv_like(x: int, w: int, dtype: DType | int) -> Rule:
         factor = f" times group {group}" if group != 1 else ""
         channels = f"channels, axis 1 of the input {listed(shape)} and axis 1 of the weight {listed(weight)}{factor}"
         ctx.agreed((shape[1], weight[1] * group), of=lambda: channels)
+        if bias is not None:
+            ctx.expect(bias, weight[:1])
         kernel = ctx.attr("kernel_shape") or weight[2:]
         ctx.set(0, out_dtype, (shape[0], weight[0], *window_shape(ctx, shape[2:], kernel)))
 
@@ -93,6 +96,10 @@ def _conv_transpose(ctx: Inference) -> None:
         channels = None if weight is None else weight[1] * int(ctx.attr("group"))
         return ctx.set(0, dtype, _partial(ctx, shape, channels, weight))
     rank = len(shape) - 2
+    if len(weight) != len(shape):
+        raise ctx.error(f"ranks {len(shape)} and {len(weight)} of input and weight differ")
+    ctx.agreed((shape[1], weight[0]), of=lambda: f"channels, axis 1 of {listed(shape)} and axis 0 of {listed(weight)}")
+    ctx.expect(2, (weight[1] * int(ctx.attr("group")),))
     kernel = ctx.attr("kernel_shape") or weight[2:]
     strides, dilations = ctx.attr("strides") or (1,) * rank, ctx.attr("dilations") or (1,) * rank
     pads, extra = ctx.attr("pads") or (0,) * (2 * rank), ctx.attr("output_padding") or (0,) * rank
@@ -196,16 +203,16 @@ declare("MatMul", "A B", "cube", _matmul)
 declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_integer)
 declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
-declare("Conv", "X W B?", "cube", conv_like(0, 1, 0), _CONV)
+declare("Conv", "X W B?", "cube", conv_like(0, 1, 0, 2), _CONV)
 # `pad_value` is ours: what pads count as behind the subtraction of the zero point.
 declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), {**_CONV, "pad_value": 0})
 declare(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
-    conv_like(0, 3, 7), _CONV,
+    conv_like(0, 3, 7, 8), _CONV,
 )  # fmt: skip
 declare("ConvTranspose", "X W B?", "cube", _conv_transpose, {**_CONV, "output_padding": INTS, "output_shape": INTS})
 declare(
-    "DeformConv", "X W offset B? mask?", "cube", conv_like(0, 1, 0),
+    "DeformConv", "X W offset B? mask?", "cube", conv_like(0, 1, 0, 3),
     {"dilations": INTS, "group": 1, "kernel_shape": INTS, "offset_group": 1, "pads": INTS, "strides": INTS},
 )  # fmt: skip
 declare("CausalConvWithState", "input weight bias? past_state?", "cube", _causal_conv, {"activation": "none"})

@@ -207,6 +207,13 @@ def _swiglu(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), broadcast(ctx, ctx.shape(0), ctx.shape(1)))
 
 
+def _prelu(ctx: Inference) -> None:
+    shape = ctx.shape()
+    if shape is not None:
+        ctx.expect(1, shape, broadcast=True)
+    same(ctx)
+
+
 declare(
     "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Erf Exp Log Sign Softsign",
     "input",
@@ -240,7 +247,7 @@ declare("Mul", "A B", "elementwise", _binary(lambda ctx, a, b: a * b), commutati
 declare("Div", "A B", "elementwise", _binary(_div))
 declare("Mod", "A B", "elementwise", _binary(_mod), {"fmod": 0})
 declare("Pow", "X Y", "elementwise", _pow)
-declare("PRelu", "X slope", "elementwise", same)
+declare("PRelu", "X slope", "elementwise", _prelu)
 declare("BitShift", "X Y", "elementwise", _binary(lambda ctx, a, b: None), {"direction": STRING})
 declare("BitwiseAnd BitwiseOr BitwiseXor", "A B", "elementwise", _binary(lambda ctx, a, b: None), commutative=True)
 declare("Max", "data_0*", "elementwise", _variadic(dmax), commutative=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from graph_opt.ir.ops.registry import FLOAT, FLOATS, INT, STRINGS, Inference, declare
 from tensor_types.dims import Dim
 
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
 
 def _recurrent(ctx: Inference) -> None:
     """X is [sequence, batch, input], or [batch, sequence, input] with layout 1; R [directions, gates*hidden, hidden]"""
@@ -21,11 +23,19 @@ def _recurrent(ctx: Inference) -> None:
         batch: Dim = ctx.fresh(axis=0 if batch_first else 2) if initial is None else initial[not batch_first]
     else:
         batch, length = (shape[0], shape[1]) if batch_first else (shape[1], shape[0])
+    gates = _GATES.get(ctx.node.op, 1)
+    rows = gates * hidden
+    if shape is not None:
+        ctx.expect(1, (directions, rows, shape[2]))
+    for index, extents in ((2, (directions, rows, hidden)), (3, (directions, 2 * rows)), (7, (directions, 3 * hidden))):
+        ctx.expect(index, extents)
+    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    for index in (5, 6):
+        ctx.expect(index, state)
     full = (batch, length, directions, hidden) if batch_first else (length, directions, batch, hidden)
-    last = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     ctx.set(0, ctx.dtype(), full)
-    ctx.set(1, ctx.dtype(), last)
-    ctx.set(2, ctx.dtype(), last)
+    ctx.set(1, ctx.dtype(), state)
+    ctx.set(2, ctx.dtype(), state)
 
 
 _COMMON = {

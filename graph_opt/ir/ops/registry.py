@@ -232,6 +232,26 @@ class Inference:
                 self.graph.requirements.setdefault(Requirement(left, right, broadcast), self.node.name)
         return chosen
 
+    def expect(self, index: int, extents: Sequence[Dim], *, broadcast: bool = False) -> None:
+        """Input `index`, if it is there, has these extents, or with `broadcast` ones that repeat to them.
+
+        InvalidModel names the operand as the operator's text does. Nothing is said while its rank is not known.
+        """
+        value = self.node.input(index)
+        if value is None or value.shape is None or self.op is None:
+            return
+        own, wanted = value.shape, tuple(extents)
+        name = self.op.inputs[min(index, len(self.op.inputs) - 1)].rstrip("?*")
+        words = f"{name} is {listed(own)}, {'it must repeat to' if broadcast else 'expected is'} {listed(wanted)}"
+        if len(own) > len(wanted) or (len(own) < len(wanted) and not broadcast):
+            raise self.error(words)
+        for extent, whole in zip(own, wanted[len(wanted) - len(own) :], strict=True):
+            if broadcast and isinstance(extent, int) and extent == 1:
+                continue
+            if broadcast and isinstance(extent, int) and isinstance(whole, int) and extent != whole:
+                raise self.error(words)
+            self.agreed((extent, whole), broadcast=broadcast, of=lambda: words)
+
     # --- writing
 
     def set(
