@@ -1,6 +1,6 @@
 """Writes the reference pages that follow from the code: `python docs/generate.py`.
 
-    operators.md    every declared operator, from its declaration, the families' traits and ONNX's own history
+    operators.md    every declared operator, from its declaration, the families' answers and ONNX's own history
     flags.md        every command and flag, from the command line's functions and the table of ATC's flags
     chips.md        every chip, from the table of targets
     passes.md       every graph pass, from the table of passes

@@ -129,6 +129,21 @@ def test_nodes_that_a_join_needs_come_first() -> None:
     assert kernels_of(graph) == ["pool: MaxPool", "region: Relu Add"]
 
 
+def test_circles_over_what_a_join_has_moved_are_seen() -> None:
+    """The sum of a and b makes the region of a depend on b, which stands behind it in the graph."""
+    graph, _ = fused(
+        """
+        %a = Relu(%x)
+        %b = Exp(%v)
+        %s = Add(%a, %b)
+        %p = MaxPool(%s) {kernel_shape=[1, 4]}
+        %y = Add(%b, %p)
+        """,
+        "%x: f32[1, 1, 4, 4], %v: f32[1, 1, 4, 1]",
+    )
+    assert kernels_of(graph) == ["region: Exp", "region: Relu Add", "pool: MaxPool", "region: Add"]
+
+
 def test_a_prologue_joins_the_anchor_that_alone_reads_it() -> None:
     graph, _ = fused("%a = Relu(%x)\n%b = Mul(%a, %x)\n%s = Softmax(%b)\n%y = Exp(%s)")
     assert kernels_of(graph) == ["reduction: Relu Mul Softmax Exp"]
