@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from graph_opt.ir.core import AttrValue, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dtypes import F32, I8, I16, I32, I64, U8, U16, DType
 
@@ -17,8 +17,8 @@ CODES = frozenset({I8, U8, I16, U16})
 class Arithmetic:
     """Inserts operators before `node`, under its guards. Numbers become constants of the other operand's dtype."""
 
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self.rewriter = Rewriter(graph)
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self.rewriter = rewriter
         self.node = node
         self.count = 0
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import Graph, Node
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
 from graph_opt.quantisation.fold_zero_points import takes_bytes
 from tensor_types.dtypes import F32, F64, I32
@@ -28,10 +29,11 @@ class ExpandIntegerConvolutions:
 
     def apply(self, graph: Graph) -> bool:
         found = [node for node in graph.nodes if node.op == "ConvInteger" and not takes_bytes(node)]
-        return any([_expand(graph, node) for node in found])
+        rewriter = Rewriter(graph)
+        return any([_expand(rewriter, node) for node in found])
 
 
-def _expand(graph: Graph, node: Node) -> bool:
+def _expand(rewriter: Rewriter, node: Node) -> bool:
     x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
     if x is None or w is None or w.data is None or x.shape is None or not is_single(x_zero):
         return False
@@ -41,7 +43,7 @@ def _expand(graph: Graph, node: Node) -> bool:
     if w_zero is not None and w_zero.data is not None:
         weight = weight - w_zero.data.astype(np.int64).reshape([-1] + [1] * (weight.ndim - 1))
     dtype = F32 if greatest_sum(weight) < 1 << 24 else F64
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     data = do.cast(x, dtype)
     if x_zero is not None and not is_zero(x_zero):
         data = do("Sub", data, do.reshape(do.cast(x_zero, dtype), ()))

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import CODES, Arithmetic, is_single
 from tensor_types.dtypes import F32
 
@@ -22,10 +23,11 @@ class ExpandQLinear:
     name: ClassVar[str] = "expand-qlinear"
 
     def apply(self, graph: Graph) -> bool:
-        return any([_expand(graph, n) for n in list(graph.nodes) if n.op in ("QLinearMatMul", "QLinearConv")])
+        rewriter = Rewriter(graph)
+        return any([_expand(rewriter, n) for n in list(graph.nodes) if n.op in ("QLinearMatMul", "QLinearConv")])
 
 
-def _expand(graph: Graph, node: Node) -> bool:
+def _expand(rewriter: Rewriter, node: Node) -> bool:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
     bias = node.input(8)
     scales = [v.data if v is not None else None for v in (a_scale, b_scale, y_scale)]
@@ -44,7 +46,7 @@ def _expand(graph: Graph, node: Node) -> bool:
         factor = factor.reshape(_column(node.output))
     elif right.ndim > 1:
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     total = do("ConvInteger" if convolution else "MatMulInteger", a, b, a_zero, b_zero, **node.attrs)
     if bias is not None:
         total = do("Add", total, do.reshape(bias, _column(node.output)))

@@ -27,11 +27,12 @@ class ExpandQuantisation:
 
     def apply(self, graph: Graph) -> bool:
         changed = False
+        rewriter = Rewriter(graph)
         for node in list(graph.nodes):
             expand = {
                 "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize, "DynamicQuantizeLinear": _dynamic,
             }.get(node.op)  # fmt: skip
-            changed |= expand is not None and expand(graph, node)
+            changed |= expand is not None and expand(rewriter, node)
         return changed
 
 
@@ -49,28 +50,28 @@ def _parameters(node: Node) -> tuple[Value, Value, Value | None] | None:
     return (x, scale, zero) if scale.dtype in _FLOATS else None
 
 
-def _quantize(graph: Graph, node: Node) -> bool:
+def _quantize(rewriter: Rewriter, node: Node) -> bool:
     parameters, dtype = _parameters(node), node.output.dtype
     if parameters is None or dtype not in CODES or node.attrs.get("precision") not in (None, 0, F32.onnx):
         return False
     x, scale, zero = parameters
     if x.dtype not in _FLOATS | {I32} or x.is_constant:
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     axis = int(node.attrs.get("axis", 1))  # type: ignore[arg-type]
     ratio = do("Div", do.cast(x, F32), do.parameter(scale, F32, x.rank, axis))
     do.finish(do.quantized(ratio, None if zero is None else do.parameter(zero, F32, x.rank, axis), dtype))
     return True
 
 
-def _dequantize(graph: Graph, node: Node) -> bool:
+def _dequantize(rewriter: Rewriter, node: Node) -> bool:
     parameters, dtype = _parameters(node), node.output.dtype
     if parameters is None or dtype not in _FLOATS:
         return False
     x, scale, zero = parameters
     if x.is_constant or not (x.dtype in CODES or (x.dtype == I32 and is_zero(zero))):
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     axis = int(node.attrs.get("axis", 1))  # type: ignore[arg-type]
     whole = do.cast(x, F32)
     if zero is not None and not is_zero(zero):
@@ -79,11 +80,11 @@ def _dequantize(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _dynamic(graph: Graph, node: Node) -> bool:
+def _dynamic(rewriter: Rewriter, node: Node) -> bool:
     x = node.input(0)
     if x is None or x.shape is None or x.dtype != F32 or x.is_constant or not x.rank:
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     # Reduced axes are kept, so that a channels-last tensor is reduced as it lies.
     low = do("Min", do.reshape(do("ReduceMin", x, keepdims=1), ()), 0.0)
     high = do("Max", do.reshape(do("ReduceMax", x, keepdims=1), ()), 0.0)
@@ -94,5 +95,5 @@ def _dynamic(graph: Graph, node: Node) -> bool:
     codes = do.quantized(do("Div", x, scale), centre, U8)
     for old, new in zip(node.outputs, (codes, scale, zero), strict=False):
         do.rewriter.replace(old, new)
-    Rewriter(graph).erase_dead([node])
+    rewriter.erase_dead([node])
     return True

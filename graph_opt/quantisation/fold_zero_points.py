@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
 from tensor_types.dtypes import I32
 
@@ -29,7 +30,8 @@ class FoldZeroPoints:
 
     def apply(self, graph: Graph) -> bool:
         folds = {"MatMulInteger": _fold_matmul, "ConvInteger": _fold_convolution}
-        return any([folds[node.op](graph, node) for node in list(graph.nodes) if node.op in folds])
+        rewriter = Rewriter(graph)
+        return any([folds[node.op](rewriter, node) for node in list(graph.nodes) if node.op in folds])
 
 
 def takes_bytes(node: Node) -> bool:
@@ -59,13 +61,13 @@ def _centred(data: np.ndarray, zero: Value | None, axis: int) -> np.ndarray:
     return codes - zeros
 
 
-def _fold_convolution(graph: Graph, node: Node) -> bool:
+def _fold_convolution(rewriter: Rewriter, node: Node) -> bool:
     x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
     if (x_zero is None and w_zero is None) or not takes_bytes(node):
         return False
     assert x is not None and w is not None and w.data is not None
     codes = _centred(w.data, w_zero, 0)
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     attrs: dict[str, AttrValue] = dict(node.attrs)
     zero = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
     if zero:
@@ -82,14 +84,14 @@ def _fold_convolution(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _fold_matmul(graph: Graph, node: Node) -> bool:
+def _fold_matmul(rewriter: Rewriter, node: Node) -> bool:
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     if a is None or b is None or b.data is None or b.data.ndim < 2 or node.output.shape is None:
         return False
     if (a_zero is None and b_zero is None) or not is_single(a_zero) or (b_zero is not None and b_zero.data is None):
         return False
     codes = _centred(b.data, b_zero, b.data.ndim - 1)
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     stored, rest = _stored(b.data, codes)
     total = do("MatMulInteger", a, b if is_zero(b_zero) else do.constant(stored, "weight"))
     if a_zero is not None and not is_zero(a_zero):

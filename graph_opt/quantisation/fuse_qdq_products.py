@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic, is_single
 from tensor_types.dtypes import F32, I8, U8
 
@@ -30,10 +31,11 @@ class FuseQdqProducts:
     name: ClassVar[str] = "fuse-qdq-products"
 
     def apply(self, graph: Graph) -> bool:
-        return any([_fuse(graph, node) for node in list(graph.nodes) if node.op in ("MatMul", "Conv")])
+        rewriter = Rewriter(graph)
+        return any([_fuse(rewriter, node) for node in list(graph.nodes) if node.op in ("MatMul", "Conv")])
 
 
-def _fuse(graph: Graph, node: Node) -> bool:
+def _fuse(rewriter: Rewriter, node: Node) -> bool:
     convolution = node.op == "Conv"
     left, right = (_dequantized(v) for v in node.inputs[:2])
     if node.output.dtype != F32 or left is None or right is None or not _is_scalar(left):
@@ -41,7 +43,7 @@ def _fuse(graph: Graph, node: Node) -> bool:
     rank = node.output.rank
     if not _is_weight(right, axis=0 if convolution else -1):
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     (a, a_scale, a_zero), (b, b_scale, b_zero) = ((*n.inputs, None)[:3] for n in (left, right))
     assert a_scale is not None and b_scale is not None and b_scale.data is not None
     zeros = [None if z is None else _scalar_zero(do, z) for z in (a_zero, b_zero)]

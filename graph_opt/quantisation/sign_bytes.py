@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic, is_zero
 from tensor_types.dtypes import I8, I32, U8
 
@@ -34,14 +35,15 @@ class SignBytes:
             return False
         signed: dict[Value, Value] = {}
         rewrite = {"MatMulInteger": _sign_matmul, "ConvInteger": _sign_convolution}
-        return any([rewrite[n.op](graph, n, signed) for n in list(graph.nodes) if n.op in rewrite])
+        rewriter = Rewriter(graph)
+        return any([rewrite[n.op](rewriter, n, signed) for n in list(graph.nodes) if n.op in rewrite])
 
 
-def _sign_matmul(graph: Graph, node: Node, made: dict[Value, Value]) -> bool:
+def _sign_matmul(rewriter: Rewriter, node: Node, made: dict[Value, Value]) -> bool:
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     if a is None or b is None or U8 not in (a.dtype, b.dtype) or node.output.shape is None:
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     no_zeros = is_zero(a_zero) and is_zero(b_zero)
     if no_zeros and a.dtype == U8 and b.dtype == I8 and b.data is not None and b.data.ndim > 1:
         total = do("MatMulInteger", _signed(do, a, made), b)
@@ -57,13 +59,13 @@ def _sign_matmul(graph: Graph, node: Node, made: dict[Value, Value]) -> bool:
     return True
 
 
-def _sign_convolution(graph: Graph, node: Node, made: dict[Value, Value]) -> bool:
+def _sign_convolution(rewriter: Rewriter, node: Node, made: dict[Value, Value]) -> bool:
     x, w, *zeros = node.inputs
     if x is None or w is None or x.dtype != U8 or w.dtype != I8 or w.data is None:
         return False
     if node.output.shape is None or any(z is not None for z in zeros):
         return False
-    do = Arithmetic(graph, node)
+    do = Arithmetic(rewriter, node)
     pad = int(node.attrs.get("pad_value", 0) or 0)  # type: ignore[call-overload]
     total = do("ConvInteger", _signed(do, x, made), w, **{**node.attrs, "pad_value": pad - _MIDDLE})
     sums = w.data.astype(np.int64).reshape(w.data.shape[0], -1).sum(1).reshape(-1, *[1] * (w.data.ndim - 2))
