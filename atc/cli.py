@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from atc import __version__
+from atc.atc_command import run_as_atc
 from atc.command_options import (
     CustomOps,
     Inputs,
@@ -19,16 +20,15 @@ from atc.command_options import (
     UsageProblem,
     guarded,
     out,
-    outcome,
     report_usage,
 )
 from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, table
-from atc.convert_command import convert, convert_as_atc
+from atc.convert_command import convert
 from atc.generate_command import generate
 from atc.key_commands import key_app
 from atc.option_values import one_chip, sizes
 from atc.profile_command import profile
-from atc.spelling import is_atc_spelling
+from atc.spelling import is_atc_spelling, wants_json
 from atc.usage import UsageError
 
 app = typer.Typer(
@@ -336,7 +336,7 @@ def demo(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `atc`; ends the process with a documented exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in words
+    as_json = wants_json(words)
     try:
         with standard_output():
             code = _dispatch(words, as_json)
@@ -350,7 +350,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _dispatch(words: list[str], as_json: bool) -> int:
     try:
         if is_atc_spelling(words):
-            return outcome(as_json, lambda: convert_as_atc(words))
+            return run_as_atc(words, as_json)
         return app(words, standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None

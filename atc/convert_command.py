@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,6 @@ from atc.command_options import Json, ModelPath, guarded, out
 from atc.console import Progress, print_json, table
 from atc.flag_fates import REFUSED, WITHOUT_EFFECT
 from atc.options import Option, Options, declared, default_text
-from atc.spelling import FLAGS, parse
 
 
 def convert(
@@ -26,7 +25,7 @@ def convert(
 ) -> None:
     """Converts an ONNX file to a package (.om)."""
     flags = {name: value for name, value in given.items() if value not in (None, False)}
-    guarded(json, lambda: _convert(model, output, Options.of(flags), json, quiet=quiet, verbose=verbose))
+    guarded(json, lambda: run_conversion(model, output, Options.of(flags), json, quiet=quiet, verbose=verbose))
 
 
 def _declare_options() -> None:
@@ -57,7 +56,10 @@ def _parameter(flag: str, kind: Any, **info: Any) -> inspect.Parameter:
 _declare_options()
 
 
-def _convert(model: Path, output: Path | None, options: Options, json: bool, *, quiet: bool, verbose: bool) -> int:
+def run_conversion(
+    model: Path, output: Path | None, options: Options, json: bool, *, quiet: bool, verbose: bool
+) -> int:
+    """Converts, shows what was done and gives the exit code."""
     from atc.conversion import convert as convert_model
 
     progress = Progress(None if json or quiet else out)
@@ -75,24 +77,3 @@ def _convert(model: Path, output: Path | None, options: Options, json: bool, *, 
 
             out.print(fusion_table(result.fusion_notes))
     return 0
-
-
-def convert_as_atc(words: Sequence[str]) -> int:
-    """A conversion in ATC's own spelling, which makes the folder of the output as well."""
-    from atc.writing import make_folder
-
-    flags, options = parse(words)
-    if "help" in flags:
-        out.print("Usage: atc --flag=value ...\n\nConverts an ONNX file to a package (.om).\n")
-        for name, meaning in FLAGS.items():
-            out.print(f"  --{name:<18} {meaning}")
-        out.print("\natc --help lists the commands.")
-        return 0
-    log = flags.get("log", "info")
-    package = Path(flags["output"] + ".om")
-    if Path(flags["model"]).exists():
-        make_folder(package.parent, "--output")
-    return _convert(
-        Path(flags["model"]), package, options, "json" in flags, quiet=log in ("error", "null"), verbose=log == "debug"
-    )
-

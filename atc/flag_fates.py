@@ -109,9 +109,7 @@ REFUSED: dict[str, Refused] = {
     "cluster_config": Refused("a model runs on one device: leave it out"),
     "hccl_sub_comm_config": Refused("a model runs on one device: leave it out"),
     "auto_tune_mode": Refused("ATC has taken it back as well: leave it out", code="E10001"),
-    "om": Refused("use atc inspect"),
     "singleop": Refused("make an ONNX model of one node"),
-    "mode": Refused("atc inspect and atc check do what other modes are for", ("0",)),
     "external_weight": Refused("weights lie in the package and are mapped, not read", ("0",)),
     "save_original_model": Refused("the ONNX file stays as it is", ("false",)),
     "fusion_switch_file": Refused("fusion cannot be switched"),
@@ -120,7 +118,6 @@ REFUSED: dict[str, Refused] = {
     "oo_constant_folding": Refused("folding cannot be switched", ("true",)),
     "oo_dead_code_elimination": Refused("dead code cannot be kept", ("true",)),
     "dump_mode": Refused("use atc inspect --json", ("0",)),
-    "display_model_info": Refused("use atc inspect", ("0",)),
     "raw_ge_options": Refused("give the flags themselves"),
     "raw_ge_options_ignore_unsupported": Refused("give the flags themselves", ("false",)),
 }

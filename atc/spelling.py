@@ -14,11 +14,14 @@ from atc.options import Options, declared
 from atc.usage import Problems, UsageError, did_you_mean
 
 DRIVER_FLAGS = {
+    "mode": "0 converts, 1 shows a model as JSON, 3 checks, 6 shows what a package holds",
+    "om": "package, or ONNX file, of modes 1 and 6",
+    "display_model_info": "1 shows after the conversion what mode 6 shows",
     "model": "path of the ONNX file",
     "framework": "5 (ONNX)",
     "output": "path of the package without its extension",
     "log": "debug, info, warning, error or null",
-    "json": "needs no value: one JSON object on standard output",
+    "json": "without a value: one JSON object on standard output; with a path: the file of mode 1",
 }
 """Flags that are no options of the conversion itself."""
 
@@ -33,7 +36,15 @@ FLAGS = {**DRIVER_FLAGS, **OPTION_FLAGS}
 
 _KNOWN = {*FLAGS, *WITHOUT_EFFECT, *REFUSED}
 
-_NEEDED = {"model": "E10054", "framework": "E10007", "output": "E10054", "soc_version": "E10008"}
+_NEEDED: dict[str, dict[str, str]] = {
+    "0": {"model": "E10054", "framework": "E10007", "output": "E10054", "soc_version": "E10008"},
+    "1": {"om": "E10054", "json": "E10054"},
+    "3": {"model": "E10054", "framework": "E10007"},
+    "6": {"om": "E10054"},
+}
+"""Flags that a mode cannot do without, with ATC's code."""
+
+_LONGEST_PATH = 4096
 
 
 def is_atc_spelling(arguments: Sequence[str]) -> bool:
@@ -42,6 +53,16 @@ def is_atc_spelling(arguments: Sequence[str]) -> bool:
         return False
     flags = {_name(word.split("=", 1)[0]) for word in arguments if word.startswith("-")}
     return not flags.isdisjoint(_KNOWN)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """True if the result is to be JSON: `--json` stands there without a path."""
+    last = len(arguments) - 1
+    is_atc = is_atc_spelling(arguments)
+    return any(
+        word == "--json" and (not is_atc or i == last or arguments[i + 1].startswith("-"))
+        for i, word in enumerate(arguments)
+    )
 
 
 def _name(flag: str) -> str:
@@ -61,7 +82,10 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
     while rest:
         with problems.gathered():
             _take(rest, found)
-    for name, code in _NEEDED.items():
+    mode = found.get("mode", "0")
+    with problems.gathered():
+        _check_mode(mode)
+    for name, code in _NEEDED.get(mode, {}).items():
         if not found.get(name):
             with problems.gathered():
                 raise UsageError(
@@ -81,11 +105,25 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
             raise UsageError(
                 "--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name"
             )
+    for name in ("model", "output", "om", "json"):
+        with problems.gathered():
+            if len(found.get(name, "")) > _LONGEST_PATH:
+                raise UsageError(f"--{name} has {len(found[name])} characters", code="E10021",
+                                 where={"flag": f"--{name}"}, remedy=f"use at most {_LONGEST_PATH}")  # fmt: skip
+    with problems.gathered():
+        one_of("display_model_info", found.get("display_model_info", "0"), ("0", "1"), "E10006")
     options = Options()
     with problems.gathered():
         options = Options.of({name: value for name, value in found.items() if name not in DRIVER_FLAGS})
     problems.raise_all()
     return found, options
+
+
+def _check_mode(mode: str) -> None:
+    if mode in ("5", "7", "30"):
+        raise UsageError(f"--mode={mode} is not available", code="E10055", where={"flag": "--mode"},
+                         remedy="use one of 0, 1, 3, 6: files of other kinds are neither read nor written")  # fmt: skip
+    one_of("mode", mode, tuple(_NEEDED))
 
 
 def _take(rest: list[str], found: dict[str, str]) -> None:
@@ -95,8 +133,8 @@ def _take(rest: list[str], found: dict[str, str]) -> None:
         raise UsageError(f"stray argument {word!r}", where={"flag": word}, remedy="quote values that hold blanks or ;")
     flag, separator, value = word.partition("=")
     name = _name(flag)
-    if name == "json":
-        found["json"] = "true"
+    if name == "json" and not separator and (not rest or rest[0].startswith("-")):
+        found["json"] = ""
         return
     if not separator and rest and not rest[0].startswith("--"):
         separator, value = "=", rest.pop(0)

@@ -35,6 +35,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E10018": ErrorCode("`--dynamic_batch_size` with another open dim", 2, "fix the others in `--input_shape`"),
     "E10019": ErrorCode("`--dynamic_image_size` with another open dim", 2, "fix the others in `--input_shape`"),
     "E10020": ErrorCode("`--dynamic_image_size` is not of the form h,w;h,w", 2, 'write "224,224;448,448"'),
+    "E10021": ErrorCode("A path is too long", 2, "use at most 4096 characters"),
     "E10022": ErrorCode("`--output` names a folder", 2, "give a file name"),
     "E10031": ErrorCode("`--dynamic_batch_size` without an open batch", 2, "write -1 for it in `--input_shape`"),
     "E10034": ErrorCode("An input takes images and is set to f16", 2, "leave it out of one of the flags"),

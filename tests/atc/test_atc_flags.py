@@ -67,8 +67,8 @@ def test_flags_without_effect_in_every_spelling(atc, mlp):
         assert [n.split()[0] for n in notes] == ["--buffer_optimize", "--jit_compile"]
     code, out, _ = atc("convert", mlp, "--jit_compile=0")
     assert code == 0 and "note       --jit_compile has no effect: kernels are compiled at conversion" in out
-    code, out, _ = atc("convert", mlp, "--mode=3", "--jit_compile=7", "--json")
-    assert [e["where"]["flag"] for e in json.loads(out)["error"]["errors"]] == ["--jit_compile", "--mode"]
+    code, out, _ = atc("convert", mlp, "--is_input_adjust_hw_layout=true", "--jit_compile=7", "--json")
+    assert [e["where"]["flag"] for e in json.loads(out)["error"]["errors"]] == ["--jit_compile", "--is_input_adjust_hw_layout"]
 
 
 def test_every_flag_of_atc_has_one_fate():

@@ -1,0 +1,94 @@
+"""A command line in ATC's own spelling: its modes, its lines, its exit codes.
+
+    --mode=0  converts (the default)             --mode=3  checks the model, writes check_result.json
+    --mode=1  shows a model or package as JSON   --mode=6  shows what a package holds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atc.command_options import out
+from atc.console import report_error
+from atc.convert_command import run_conversion
+from atc.options import Options
+from atc.spelling import FLAGS, parse
+
+START = "ATC start working now, please wait for a moment."
+SUCCESS = "ATC run success, welcome to the next use."
+FAILURE = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
+"""What ATC prints first and last, which scripts look for."""
+
+
+def run_as_atc(words: Sequence[str], as_json: bool) -> int:
+    """Does what the flags ask and gives the exit code; with `as_json` one JSON object is all that is printed."""
+    if not as_json:
+        out.print(START)
+    try:
+        flags, options = parse(words)
+        if "help" in flags:
+            _help()
+            return 0
+        code = _MODES[flags.get("mode", "0")](flags, options, as_json)
+    except (Exception, KeyboardInterrupt) as error:
+        if not as_json:
+            out.print(f"...\n{FAILURE}")
+        return report_error(error, as_json)
+    if not as_json:
+        out.print(f"...\n{SUCCESS if not code else FAILURE}")
+    return code
+
+
+def _help() -> None:
+    out.print("Usage: atc --flag=value ...\n\nConverts an ONNX file to a package (.om).\n")
+    for name, meaning in FLAGS.items():
+        out.print(f"  --{name:<18} {meaning}")
+    out.print("\nFlags without effect, and those that are refused: docs/flags.md. atc --help lists the commands.")
+
+
+def _convert(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
+    from atc.display import model_info
+    from atc.writing import make_folder
+
+    log = flags.get("log", "info")
+    package = Path(flags["output"] + ".om")
+    if Path(flags["model"]).exists():
+        make_folder(package.parent, "--output")
+    quiet, verbose = log in ("error", "null"), log == "debug"
+    code = run_conversion(Path(flags["model"]), package, options, as_json, quiet=quiet, verbose=verbose)
+    if flags.get("display_model_info") == "1" and not as_json:
+        out.print("\n".join(model_info(package)))
+    return code
+
+
+def _as_json(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
+    from atc.display import model_json, write_json
+
+    write_json(Path(flags["json"]), model_json(Path(flags["om"])), "--json")
+    return 0
+
+
+def _check(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
+    from atc.check_report import write_check_report
+    from atc.custom_operators import import_operators
+    from frontend import read_model, unsupported
+
+    import_operators(options.custom_op)
+    graph = read_model(Path(flags["model"]), options.input_shape or None, options.out_nodes)
+    missing = unsupported(graph)
+    write_check_report(options.check_report or Path("check_result.json"), graph, missing)
+    if not as_json:
+        out.print(f"{len(graph.nodes)} operators, {len(missing)} of them without an implementation")
+    return 4 if missing else 0
+
+
+def _show(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
+    from atc.display import model_info
+
+    out.print("\n".join(model_info(Path(flags["om"]))))
+    return 0
+
+
+_MODES: dict[str, Any] = {"0": _convert, "1": _as_json, "3": _check, "6": _show}
