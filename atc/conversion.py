@@ -161,7 +161,7 @@ def convert(
         classes, matched = overrides(graph, options.operator_wishes)
         interface = apply_interface(graph, options)
     watch = PassWatch(options.verify_ir, options.dump_ir)
-    disabled = frozenset(options.disable_pass)
+    disabled = options.passes_left_out
     shared = without(shared_passes(), disabled)
     steps = without(target_passes(kernels([host, portable_class]), options.precision_mode, classes), disabled)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])

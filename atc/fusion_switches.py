@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from atc.option_values import Noted
+from atc.option_values import Noted, one_of
 from atc.usage import UsageError, did_you_mean
 
 FUSIONS = (
@@ -52,6 +52,11 @@ def switch_file(flag: str, value: Any) -> Noted:
             remedy="check the path and its permissions",
         ) from error  # fmt: skip
     return _switched(flag, list(_of_json(flag, text) if text.lstrip().startswith("{") else _of_lines(flag, text)))
+
+
+def level(flag: str, value: str) -> Noted:
+    """Names of the passes that are left out at level O1; none at O3."""
+    return _switched(flag, [("ALL", "off" if one_of(flag, value, ("O1", "O3")) == "O1" else "on")])
 
 
 def switch_list(flag: str, value: Any) -> Noted:

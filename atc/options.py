@@ -15,6 +15,7 @@ from typing import Any
 from atc import option_values as values
 from atc.aipp import PRESETS, AippOp, parse_aipp
 from atc.flag_fates import REFUSED, WITHOUT_EFFECT, note_of
+from atc.fusion_switches import level, switch_file, switch_list
 from atc.gears import Gears, batch_gears, dims_gears, image_gears
 from atc.precision_files import Wishes, customize_dtypes, keep_dtype, mixlist, op_precision_mode
 from atc.usage import Problems, UsageError, did_you_mean
@@ -120,6 +121,15 @@ class Options:
         value="path", reported=False,
     )  # fmt: skip
 
+    fusion_switch_file: tuple[str, ...] = option(
+        (), "file that switches fusions off, by ATC's names of passes or ours", switch_file, value="path",
+        also={
+            "optimization_switch": (switch_list, '"Name:off;Name2:on", goes before the file'),
+            "oo_level": (level, "O3, or O1 without fusions; goes before the file"),
+        },
+        overriding=("optimization_switch", "oo_level"),
+    )  # fmt: skip
+    oo_constant_folding: bool = option(True, "false leaves constants to the run", values.boolean)
     disable_pass: tuple[str, ...] = option(
         (), "graph pass to leave out, by its name in docs/passes.md", values.disabled_passes, several=True
     )
@@ -168,6 +178,12 @@ class Options:
             _check_together(found)
         problems.raise_all()
         return cls(**found, notes=tuple(filter(None, notes)))
+
+    @property
+    def passes_left_out(self) -> frozenset[str]:
+        """Names of graph passes that are not run, by whatever flag."""
+        folding = () if self.oo_constant_folding else ("fold-constants",)
+        return frozenset((*self.disable_pass, *self.fusion_switch_file, *folding))
 
     @property
     def operator_wishes(self) -> Wishes:

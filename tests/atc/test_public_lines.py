@@ -7,12 +7,8 @@ from public_lines import LINES, build
 
 from acl_runtime import InferSession
 
-_LATER = "c34 c35 c37".split()
 
-
-@pytest.mark.parametrize(
-    "key", [pytest.param(k, marks=[pytest.mark.xfail(strict=True)] if k in _LATER else []) for k in LINES]
-)
+@pytest.mark.parametrize("key", LINES)
 def test_a_published_line_converts(atc, tmp_path, monkeypatch, key):
     monkeypatch.chdir(tmp_path)
     line = LINES[key]
