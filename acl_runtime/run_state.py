@@ -13,7 +13,7 @@ from acl_runtime.binding import Binder, Binding
 from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
 from acl_runtime.plan_format import PlanTask
-from codegen.tile.interpreter import TaskStatus
+from codegen.tile.interpreter import InterpreterError, TaskStatus
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 
@@ -184,12 +184,10 @@ class RunState:
             raise ResourceLimit(
                 "memory is exhausted", where={"node": task.node, "op": task.op}, remedy="use smaller input shapes"
             ) from error
-        except Exception as error:  # numpy's own errors say nothing of the node
+        if len(results) != len(task.outputs):
             raise InvalidModel(
-                f"the AI CPU could not compute it: {type(error).__name__}: {error}",
-                where={"node": task.node, "op": task.op},
-                remedy="check the model and the values of its inputs",
-            ) from error
+                f"{task.op} makes {len(results)} tensors, the plan has {len(task.outputs)}", where={"node": task.node}
+            )
         for value, result in zip(task.outputs, results, strict=True):
             self._store(task, value, result, inputs)
 
@@ -203,6 +201,9 @@ class RunState:
             kernel.run(arguments.tolist(), self._dims[dim : dim + len(kernel.facts.dims)].tolist())
         except TaskStatus as status:
             raise TaskFailed(number, status.code, status.index) from status
+        except InterpreterError as error:
+            node = self.plan.tasks[number].node
+            raise InvalidModel(f"a tile program is wrong: {error}", where={"node": node}) from error
 
     def _store(self, task: PlanTask, number: int, result: object, operands: Sequence[object]) -> None:
         value = self.plan.values[number]

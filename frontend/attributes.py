@@ -61,7 +61,7 @@ def check_attributes(node: onnx.NodeProto, domain: str, opset: int, where: Mappi
 def _declared(op_type: str, domain: str, opset: int) -> dict[str, tuple[str, bool]] | None:
     """Attributes of an operator: type, and whether it is needed; None where they are not known."""
     try:
-        schema = onnx.defs.get_schema(op_type, min(opset, _NEWEST), domain)
+        schema = onnx.defs.get_schema(op_type, max(1, min(opset, _NEWEST)), domain)
     except onnx.defs.SchemaError:
         own = ops.get(f"{domain}::{op_type}" if domain else op_type)
         if own is None or own.custom:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import onnx
+import onnx.checker
 import onnx.inliner
 
 from frontend.load_proto import opsets
@@ -34,7 +35,13 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         for item in function.opset_import:
             domain = "" if item.domain == "ai.onnx" else item.domain
             item.version = everywhere.setdefault(domain, item.version)
-    return onnx.inliner.inline_local_functions(model)
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, onnx.checker.ValidationError) as error:  # what it asserts of functions and their calls
+        raise InvalidModel(
+            f"the model's functions cannot be written out: {str(error)[-200:]}", where={"flag": "--model"},
+            remedy="export the model again, without functions if that is possible",
+        ) from error  # fmt: skip
 
 
 def _require_finite(model: onnx.ModelProto) -> None:

@@ -23,7 +23,7 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "verify_steps": Limit(1_000_000, "steps of symbolic arithmetic to verify one tile program"),
+    "verify_steps": Limit(250_000, "steps of symbolic arithmetic to verify one tile program"),
     "parse_steps": Limit(2_000_000, "steps of symbolic arithmetic to read one plan, or one tile program"),
     "launch_work": Limit(1 << 46, "scalar operations of one launch of a kernel, at most"),
     "tensor_bytes": Limit(1 << 33, "bytes of one result of an AI CPU operator that makes much of little"),

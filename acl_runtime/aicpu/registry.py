@@ -9,7 +9,7 @@ import numpy as np
 
 from acl_runtime.aicpu.result_sizes import require_room
 from tensor_types.dtypes import dtype
-from tensor_types.errors import UnsupportedOperator
+from tensor_types.errors import InvalidModel, OpenAtcError, UnsupportedOperator
 
 Array: TypeAlias = Any
 """A numpy array of any dtype. Not `np.ndarray`: numpy's own stubs are too narrow for code that works on every dtype."""
@@ -55,6 +55,8 @@ def implemented_ops() -> tuple[str, ...]:
 def evaluate(op: str, attrs: Attrs, inputs: Inputs, n_outputs: int = 1) -> list[Any]:
     """Results of one operator, semantics of its newest opset. UnsupportedOperator if there is no implementation.
 
+    InvalidModel for inputs or attributes that it cannot take, ResourceLimit for results that are too large.
+
     Inputs are never written. Results may share memory with inputs (Reshape, Identity).
     """
     function = _TABLE.get(op)
@@ -64,8 +66,16 @@ def evaluate(op: str, attrs: Attrs, inputs: Inputs, n_outputs: int = 1) -> list[
         )
     plain = {name: tensor(value) if is_tensor(value) else value for name, value in attrs.items()}
     require_room(op, inputs, plain)
-    with np.errstate(all="ignore"):
-        results = function(inputs, plain, n_outputs)
+    try:
+        with np.errstate(all="ignore"):
+            results = function(inputs, plain, n_outputs)
+    except (OpenAtcError, MemoryError):
+        raise
+    except Exception as error:  # numpy's own errors say nothing of the operator
+        raise InvalidModel(
+            f"the AI CPU could not compute it: {type(error).__name__}: {str(error)[:300]}", where={"op": op},
+            remedy="check the model and the values of its inputs",
+        ) from error  # fmt: skip
     found = list(results) if isinstance(results, tuple) else [results]
     return found[:n_outputs]
 

@@ -15,11 +15,16 @@ import numpy as np
 
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.quantisation.arithmetic import Arithmetic
+from tensor_types.dims import Dim
 
 
 @dataclass(frozen=True)
 class ExpandRotary:
-    """See the module. Head size and number of heads must be static."""
+    """See the module.
+
+    1. Head size and number of heads are static.
+    2. There is one row of angles for each position of the input, or one for all: their extents are its own or 1.
+    """
 
     name: ClassVar[str] = "expand-rotary"
 
@@ -34,6 +39,9 @@ def _expand(graph: Graph, node: Node) -> bool:
         return False
     if not isinstance(x.shape[-1], int) or x.rank not in (3, 4) or (x.rank == 3 and not heads):
         return False
+    places = (x.shape[0], x.shape[1] if x.rank == 3 else x.shape[2])
+    if any(not _fits(cache, node.input(3), places) for cache in (cos, sin)):
+        return False
     size = x.shape[-1] // heads if x.rank == 3 else x.shape[-1]
     width = int(node.attrs.get("rotary_embedding_dim", 0)) or size  # type: ignore[call-overload]
     write = _Writer(graph, node)
@@ -46,6 +54,15 @@ def _expand(graph: Graph, node: Node) -> bool:
     y = rotated(x, *angles, size, width)
     write.finish(write.grouped(y, 0, 0, heads * size) if flat else y)
     return True
+
+
+def _fits(cache: Value | None, positions: Value | None, places: tuple[Dim, Dim]) -> bool:
+    """True if rows of the cache, all of them or those at the positions, are one for each place."""
+    rows = cache if positions is None else positions
+    rank = 3 if positions is None else 2
+    if cache is None or cache.rank != (rank if positions is None else 2) or rows is None or rows.rank != rank:
+        return False
+    return rows.shape is not None and all(n in (1, place) for n, place in zip(rows.shape, places, strict=False))
 
 
 class _Writer(Arithmetic):

@@ -10,7 +10,8 @@ from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.move_branch import move_branch
 from graph_opt.simplify.scopes import control_graphs
-from tensor_types.dims import Range, prove_le
+from tensor_types.dims import Range, product, prove_le
+from tensor_types.dtypes import BOOL
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class FlattenIf:
     """Moves both branches out and joins each output with IfMerge(condition, then, else).
 
     1. Both branches give each output the same dtype and shape, so that it has one place in memory.
-    2. Moved nodes get the guards of the If and its condition, in this order, before their own: a task runs only if all
+    2. The condition is known to be one bool: it guards tasks.
+    3. Moved nodes get the guards of the If and its condition, in this order, before their own: a task runs only if all
        hold. IfMerge runs under the guards of the If alone.
     """
 
@@ -53,6 +55,9 @@ class FlattenIf:
 
 
 def _joinable(graph: Graph, node: Node) -> bool:
+    condition = node.inputs[0]
+    if condition is None or condition.shape is None or product(condition.shape) != 1 or condition.dtype != BOOL:
+        return False
     sides = [node.subgraphs[key].outputs for key in ("then_branch", "else_branch")]
     return all(_agree(graph, a, b) for a, b in zip(*sides, strict=True))
 

@@ -13,7 +13,7 @@ from graph_opt.ir.core import Graph, Node
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.constant_recipes import Evaluate, recipe_of
 from graph_opt.simplify.scopes import control_graphs, replaceable
-from tensor_types.errors import UnsupportedOperator
+from tensor_types.errors import InvalidModel, ResourceLimit, UnsupportedOperator
 from tensor_types.recipes import SMALL, Recipe, Source
 
 
@@ -24,7 +24,8 @@ class FoldConstants:
     1. The operator is deterministic, has no subgraph and is none of `keep`.
     2. No result has more than `limit` bytes, unless it is no larger than the inputs.
     3. Results of another dtype or shape than inference says are not taken.
-    4. What is big and can be said as a recipe is not computed before it is written.
+    4. A node that cannot be computed stays: it is an error of the run, if a run gets to it.
+    5. What is big and can be said as a recipe is not computed before it is written.
     DequantizeLinear is kept: it says how a weight is stored, which integer kernels want to know.
     """
 
@@ -56,8 +57,8 @@ class FoldConstants:
         recipe = recipe_of(node, self.evaluate) if known > SMALL else None
         try:
             results = self._results(node) if recipe is None else [recipe]
-        except UnsupportedOperator:
-            return False
+        except (UnsupportedOperator, InvalidModel, ResourceLimit):
+            return False  # a run that needs it says so, with the node
         changed = False
         for value, result in zip(node.outputs, results, strict=False):
             if not isinstance(result, np.ndarray | np.generic | Recipe):
