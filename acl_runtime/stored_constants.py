@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -106,7 +107,7 @@ class StoredConstant:
         """Bytes in the section `weights`."""
         return 0 if not self.has_bytes else prod(self.stored_shape) * DTYPES[self.dtype].bytes
 
-    @property
+    @cached_property
     def stored_shape(self) -> tuple[int, ...]:
         """Shape of the bytes as they are stored."""
         return self.shape if self.form.is_canonical else self.form.shapes(self.shape)[2]
@@ -186,9 +187,15 @@ class ConstantTable:
     def __init__(self, package: Package, rows: Mapping[str, Any]) -> None:
         self.package = package
         self._rows = rows
+        self._read: dict[str, StoredConstant] = {}
 
     def row(self, name: str) -> StoredConstant:
         """The row of a constant. PackageError if there is none or it is not sound."""
+        if name not in self._read:
+            self._read[name] = self._checked(name)
+        return self._read[name]
+
+    def _checked(self, name: str) -> StoredConstant:
         try:
             row = self._rows[name]
             shape = tuple(int(n) for n in row["shape"])
@@ -200,8 +207,9 @@ class ConstantTable:
                     raise ValueError("its steps do not begin at a constant that has bytes")
                 return StoredConstant(str(row["dtype"]), shape, of=row["of"], steps=steps)
             form = _form(row["form"]) if "form" in row else CANONICAL
-            form.shapes(shape)
-            return StoredConstant(str(row["dtype"]), shape, int(row["offset"]), form=form)
+            found = StoredConstant(str(row["dtype"]), shape, int(row["offset"]), form=form)
+            found.stored_shape  # noqa: B018 (checks the form)
+            return found
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
             raise PackageError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -129,6 +130,7 @@ def _padded(array: np.ndarray, axis: int, before: int, after: int) -> np.ndarray
     return np.pad(array, widths)
 
 
+@lru_cache(maxsize=256)
 def parse_format(text: str) -> Format:
     """Reads str(format) back; ValueError on anything else."""
     if text == "plain":
