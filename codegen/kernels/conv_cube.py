@@ -1,14 +1,15 @@
 """Convolutions on the cube of a chip: input blocks in L1, image-to-column extracts to L0A, sums over k in L0C.
 
 The input block of some output positions is loaded with its padding by chunks of channels. Each chunk goes through as
-many taps at a time as L0A holds; the other taps are loops around the products.
+many taps at a time as L0A holds; the other taps are loops around the products. Taps that lie far apart are loaded one
+by one, in loops around the chunks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from math import prod
 
@@ -54,7 +55,7 @@ class Slide:
     step: int
     taps: int
     move: int
-    first: int = 0
+    first: Dim = 0
     pace: int = 1
 
     @property
@@ -65,6 +66,14 @@ class Slide:
     def span(self, outputs: Dim) -> Dim:
         """Input positions that a run of so many outputs covers."""
         return (outputs - 1) * self.step + abs(self.move) * (self.taps - 1) + 1
+
+    def is_sparse(self, outputs: int) -> bool:
+        """True if most of what a run of so many outputs spans lies between the taps."""
+        return int(self.span(outputs)) > 2 * self.taps * ((outputs - 1) * self.step + 1)
+
+    def at(self, tap: Dim) -> Slide:
+        """The slide of one tap alone."""
+        return replace(self, start=self.start + self.move * tap, taps=1, first=self.first + self.pace * tap)
 
 
 def _position_block(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
@@ -84,9 +93,13 @@ class _Cube:
         slides: Sequence[Sequence[Slide]], pad: int = 0,
     ) -> None:  # fmt: skip
         self._pad = pad
-        taps = [max(s.taps for s in along) for along in zip(*slides, strict=True)]
-        spans = [max(int(s.span(n)) for s in along)
-                 for n, along in zip(block, zip(*slides, strict=True), strict=True)]  # fmt: skip
+        along_axes = list(zip(*slides, strict=True))
+        self._sparse = [any(s.is_sparse(n) for s in along) for n, along in zip(block, along_axes, strict=True)]
+        """Axes whose taps are loaded one by one."""
+        loaded = [[s.at(0) if sparse else s for s in along]
+                  for sparse, along in zip(self._sparse, along_axes, strict=True)]  # fmt: skip
+        taps = [max(s.taps for s in along) for along in loaded]
+        spans = [max(int(s.span(n)) for s in along) for n, along in zip(block, loaded, strict=True)]
         self._paths, self._channels = paths, channels
         memories = paths.target.memories
         room = min(memories[s].bytes for s in ("L0A", "L0B")) // (2 * dtype.bytes) // max(prod(block), panel)
@@ -105,13 +118,27 @@ class _Cube:
 
     def product(self, acc: View, slides: Sequence[Slide], read: Read, weights: Weights) -> None:
         """acc[positions.., columns] = the sum over all taps and channels."""
-        whole, rest = divmod(self._channels, self._chunk)
         self._products += 1
+        with ExitStack() as stack:
+            passed: Dim = 0
+            chosen: list[Slide] = []
+            for i, (s, sparse) in enumerate(zip(slides, self._sparse, strict=True)):
+                if not sparse:
+                    chosen.append(s)
+                    continue
+                tap = stack.enter_context(self._paths.builder.loop(f"w{self._products}_{i}", s.taps))
+                chosen.append(s.at(tap))
+                passed = passed + tap
+            self._channels_of(acc, chosen, read, weights, passed)
+
+    def _channels_of(self, acc: View, slides: Sequence[Slide], read: Read, weights: Weights, passed: Dim) -> None:
+        """Adds the products of all channels; the sum starts here where `passed` is 0."""
+        whole, rest = divmod(self._channels, self._chunk)
         if whole == 1:
-            self._part(acc, slides, read, weights, 0, self._chunk, 0)
+            self._part(acc, slides, read, weights, 0, self._chunk, passed)
         else:
             with self._paths.builder.loop(f"k{self._products}", whole) as i:
-                self._part(acc, slides, read, weights, i * self._chunk, self._chunk, i)
+                self._part(acc, slides, read, weights, i * self._chunk, self._chunk, passed + i)
         if rest:
             self._part(acc, slides, read, weights, whole * self._chunk, rest, None)
 
@@ -200,7 +227,7 @@ def _tilings(
     for block in combinations(*(powers(out, 1, _POSITIONS) for out in outs)):
         if prod(block) > _POSITIONS:
             continue
-        spans = prod((n - 1) * stride + (kernel - 1) * dilation + 1
+        spans = prod(min((n - 1) * stride + (kernel - 1) * dilation, kernel * ((n - 1) * stride + 1) - 1) + 1
                      for n, (kernel, stride, dilation) in zip(block, windows, strict=True))  # fmt: skip
         count = outer * prod(-(-out // n) for out, n in zip(usual, block, strict=True))
         for panel in panels:
