@@ -128,12 +128,6 @@ class WorkerPool:
         self._idle: dict[str, list[Worker]] = {}
         self._all: set[Worker] = set()
 
-    def warm(self, target: str, count: int) -> None:
-        """Starts workers until `count` are idle, and does not wait for them."""
-        with contextlib.suppress(OSError):
-            while len(self._idle.get(target, ())) < count:
-                self.give_back(target, self._start(target))
-
     def take(self, target: str) -> Worker:
         """An idle worker, or a new one. OSError if the system starts no process."""
         fresh = time.monotonic() - IDLE_SECONDS / 2

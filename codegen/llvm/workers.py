@@ -33,11 +33,6 @@ def worker_count(programs: int) -> int:
     return max(1, min(cores, -(-programs // _PROGRAMS_PER_WORKER)))
 
 
-def warm_workers(target: str, programs: int) -> None:
-    """Starts the workers for so many programs of a host class now, so that they are ready when programs come."""
-    POOL.warm(target, worker_count(programs))
-
-
 def compile_many(programs: Sequence[bytes], target: str, workers: int | None = None) -> list[bytes]:
     """Kernel images of serialised programs for a host class, in order; the bytes do not depend on `workers` (None: by
     their number and the cores). Raises as `Compilation.result`."""
