@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dims import Dim
 from tensor_types.dtypes import BOOL, I64
@@ -42,7 +43,7 @@ class _Masks(Arithmetic):
     """Steps written before the node. Q and K have 3 or 4 axes."""
 
     def __init__(self, graph: Graph, node: Node) -> None:
-        super().__init__(graph, node)
+        super().__init__(Rewriter(graph), node)
         q, k, self.past, self.lengths = node.inputs[0], node.inputs[1], node.input(_PAST), node.input(_LENGTHS)
         assert q is not None and k is not None and k.shape is not None
         self.q, self.k = q, k

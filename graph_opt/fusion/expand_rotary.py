@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dims import Dim
 
@@ -44,7 +45,7 @@ def _expand(graph: Graph, node: Node) -> bool:
         return False
     size = x.shape[-1] // heads if x.rank == 3 else x.shape[-1]
     width = int(node.attrs.get("rotary_embedding_dim", 0)) or size  # type: ignore[call-overload]
-    write = _Writer(graph, node)
+    write = _Writer(Rewriter(graph), node)
     flat = x.rank == 3
     if flat:
         x = write.grouped(x, 0, 0, heads, size)
