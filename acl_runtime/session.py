@@ -130,6 +130,7 @@ class InferSession:
         (an OpenAtcError) names the input or output that does not fit, what was expected and what to do.
         """
         with coded_errors():
+            self._model.package.require_whole()
             arrays = self._input_arrays(inputs)
             results, states = self._runs.execute(arrays, self._buffers(outputs, arrays), state=state)
             self._done(states)

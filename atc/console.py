@@ -17,7 +17,7 @@ from rich.table import Table
 from acl_runtime.internal_error import internal_error
 from acl_runtime.om.errors import WRITE_FAILED
 from atc.usage import SeveralErrors
-from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit
+from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit, visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PIPE_CLOSED = 141
@@ -59,7 +59,7 @@ class Output(Console):
     def print(self, *objects: Any, **style: Any) -> None:
         """As rich's; raises as `standard_output`."""
         with standard_output():
-            super().print(*objects, **style)
+            super().print(*(visible(o) if isinstance(o, str) else o for o in objects), **style)
 
     def on_broken_pipe(self) -> None:
         """Called while the BrokenPipeError is handled, which goes on; rich would end the process, with exit code 1."""
@@ -102,7 +102,8 @@ class _Table(Table):
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
     """A plain table; number-like columns to the right. Only columns of long texts are ever broken."""
-    made = _Table(title=title, title_justify="left", box=None, pad_edge=False)
+    rows = [[visible(cell) for cell in row] for row in rows]
+    made = _Table(title=visible(title), title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(columns):
         numeric = bool(rows) and all(_number_like(r[i]) for r in rows)
         longest = max(map(len, (column, *(r[i] for r in rows))))
@@ -152,7 +153,7 @@ def report_error(error: BaseException, as_json: bool) -> int:
     lines = [f"{known.code}: {known.message}", place and f"  where:  {place}"]
     lines.append(known.remedy and f"  remedy: {known.remedy}")
     with suppress(OSError):
-        print("\n".join(filter(None, lines)), file=sys.stderr)
+        print(visible("\n".join(filter(None, lines))), file=sys.stderr)
     return known.exit_code
 
 

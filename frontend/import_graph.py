@@ -132,6 +132,12 @@ class _Importer:
         self, proto: onnx.NodeProto, graph: Graph, scope: ChainMap[str, Value],
         declared: Mapping[str, onnx.ValueInfoProto],
     ) -> None:  # fmt: skip
+        if not all(isinstance(t, str) for t in (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)):
+            raise InvalidModel(  # protobuf gives bytes for them
+                f"a node's names are no UTF-8 text: {proto.op_type!r} {proto.name!r}",
+                where={"op": repr(proto.op_type)},
+                remedy="export the model again with names in UTF-8",
+            )  # fmt: skip
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         versions = stamped_opsets(proto, self.opsets)
         name = self.unique_name(proto)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tensor_types.error_codes import ERROR_CODES
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """The text with characters that would steer a terminal, or that it cannot show, written as escapes.
+
+    Names come from files: a tensor called ESC[2J must not clear the screen of whoever reads the message.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 class OpenAtcError(Exception):
@@ -36,7 +47,7 @@ class OpenAtcError(Exception):
             text += f" [{place}]"
         if self.remedy:
             text += f" ({self.remedy})"
-        return text
+        return visible(text)
 
 
 class InvalidModel(OpenAtcError):

@@ -40,11 +40,18 @@ def new_key(path: str | os.PathLike[str]) -> tuple[Path, str]:
             raise PackageError(
                 f"{file} exists", code=WRITE_FAILED, where=_PATH, remedy="choose another name: a key is never replaced"
             )
-    with _new_file(private, 0o600) as private_file, _new_file(public, 0o644) as public_file:  # both or neither
-        for opened, content in ((private_file, secret), (public_file, shown)):
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
+    written: list[Path] = []
+    try:
+        with _new_file(private, 0o600) as private_file, _new_file(public, 0o644) as public_file:
+            written += [private, public]
+            for opened, content in ((private_file, secret), (public_file, shown)):
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+    except BaseException:  # both or neither, also where an interrupt comes between the two
+        for file in written:
+            file.unlink(missing_ok=True)
+        raise
     return public, _fingerprint(key.public_key().public_bytes(raw, serialization.PublicFormat.Raw))
 
 

@@ -28,11 +28,24 @@ _DAMAGED = "the file is damaged or not complete: copy it again or convert the mo
 class Package:
     """An opened package. Its views keep the file mapped, so there is nothing to close; it never changes."""
 
-    def __init__(self, header: dict[str, Any], sections: tuple[Section, ...], views: dict[str, memoryview]) -> None:
+    def __init__(
+        self, header: dict[str, Any], sections: tuple[Section, ...], views: dict[str, memoryview], file: memoryview
+    ) -> None:
         self.header = header
         """The header dict that the writer was given."""
         self._sections = sections
         self._views = views
+        self._file = file
+
+    def require_whole(self) -> None:
+        """PackageError if somebody made the file shorter: what is mapped beyond its end would kill the process."""
+        mapped = self._file.obj
+        assert isinstance(mapped, mmap.mmap)
+        if mapped.size() < len(self._file):
+            raise PackageError(
+                "the file of the package was made shorter while it is in use",
+                remedy="load the package again; to replace a package, rename the new file to its name",
+            )
 
     def sections(self) -> tuple[Section, ...]:
         """The table: names, kinds, sizes and digests, of the graph description and the weights too."""
@@ -119,7 +132,7 @@ def open_package(path: str | os.PathLike[str], verify: bool = False) -> Package:
         views = {s.name: bytes_of[s.partition][s.offset : s.offset + s.size] for s in sections}
         if HEADER not in views or MODEL not in views:
             raise PackageError("the package has no header or no graph", remedy=_DAMAGED)
-        package = Package({}, sections, views)
+        package = Package({}, sections, views, file)
         package._verify(tuple(SectionKind) if verify else (SectionKind.METADATA, SectionKind.CODE))
         package.header = _decode_header(views[HEADER])
     except PackageError as error:

@@ -31,15 +31,17 @@ def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666, fresh: bool
             raise PackageError(
                 f"{os.fspath(path)} is not a regular file", code=WRITE_FAILED, remedy="name a file as the output"
             )
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
         try:
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             if not fresh:
                 os.replace(temporary, target)
-        except BaseException:
+        except FileExistsError:
+            raise  # it is somebody else's
+        except BaseException:  # an interrupt between making the file and knowing of it included
             with suppress(OSError):
                 os.unlink(temporary)
             raise

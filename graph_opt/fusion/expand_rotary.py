@@ -61,9 +61,11 @@ def _fits(cache: Value | None, positions: Value | None, places: tuple[Dim, Dim])
     """True if rows of the cache, all of them or those at the positions, are one for each place."""
     rows = cache if positions is None else positions
     rank = 3 if positions is None else 2
-    if cache is None or cache.rank != (rank if positions is None else 2) or rows is None or rows.rank != rank:
+    if cache is None or cache.shape is None or rows is None or rows.shape is None:
         return False
-    return rows.shape is not None and all(n in (1, place) for n, place in zip(rows.shape, places, strict=False))
+    if cache.rank != (rank if positions is None else 2) or rows.rank != rank:
+        return False
+    return all(n in (1, place) for n, place in zip(rows.shape, places, strict=False))
 
 
 class _Writer(Arithmetic):

@@ -50,6 +50,8 @@ def _succeeds(graph: Graph, node: Node, taken: list[Value]) -> bool:
     saved = [(v, v.dtype, v.shape, v.content) for v in _values(graph)]
     dims, requirements = dict(graph.dims), dict(graph.requirements)
     try:
+        if len(node.outputs) != len(taken):
+            return False
         for output, value in zip(node.outputs, taken, strict=True):
             output.dtype, output.shape, output.content = value.dtype, value.shape, value.content
         for later in graph.nodes.following(node):
