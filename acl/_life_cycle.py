@@ -14,6 +14,7 @@ from acl_runtime.device import Code, DeviceError
 _log = logging.getLogger("acl")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 _lock = threading.Lock()
+_MOST_TOLD = 20
 _references = 0
 _was_finalized = False
 
@@ -51,8 +52,14 @@ def _end() -> None:
     global _references, _was_finalized
     _references, _was_finalized = 0, True
     models.close()
-    for block in memory().device.blocks():
-        _log.info("%d bytes at %#x of %s were not freed", block.size, block.address, block.owner)
+    books = memory()
+    left = [*books.device.blocks(), *books.pinned.blocks()]
+    for block in left:
+        where = f" (given at {block.site})" if block.site else ""
+        _log.info("%d bytes at %#x of %s were not freed%s", block.size, block.address, block.owner, where)
+    if books.checks is not None and left:
+        sites = "; ".join(f"{b.size} bytes of {b.owner} at {b.site}" for b in left[:_MOST_TOLD])
+        raise DeviceError(Code.RELATIVE_RESOURCE_NOT_CLEARED, f"{len(left)} blocks were not freed: {sites}")
 
 
 @valued()

@@ -20,7 +20,7 @@ reports = Reports()
 @functools.cache
 def memory() -> Memory:
     """The memory; its addresses are reserved at the first use."""
-    return Memory(soc_name())
+    return Memory(soc_name(), os.environ.get("ACL_SIM_CHECK") == "1")
 
 
 def soc_name() -> str:

@@ -7,7 +7,17 @@ from typing import Any, TypeVar
 
 from acl._call import mapping, plain, status, text, valued, word
 from acl._process import contexts, handles, memory, models, stream_in_context, threads
-from acl_runtime.device import Code, DataBuffer, Dataset, DeviceError, ModelDescription, TensorDesc, TensorDescription
+from acl_runtime.device import (
+    Code,
+    DataBuffer,
+    Dataset,
+    DeviceError,
+    ModelDescription,
+    TensorDesc,
+    TensorDescription,
+    run_now,
+    submit,
+)
 
 _T = TypeVar("_T")
 _MAX_NAME = 127
@@ -313,16 +323,18 @@ def execute(model: int, inputs: int, outputs: int) -> None:
     item = models.get(model)
     sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
     context = contexts.current()
-    item.prepare(sources, targets, memory(), context, allocates=True)()
+    work = item.prepare(sources, targets, memory(), context, allocates=True)
+    run_now(memory(), work.uses, work.run)
 
 
 @status(word, word, word, word)
 def execute_async(model: int, inputs: int, outputs: int, stream: int) -> None:
-    """Runs at the stream's turn; memory must stay until it is synchronised. Outputs must have memory."""
+    """Runs at the stream's turn; memory that is freed before stays until then. Outputs must have memory."""
     item = models.get(model)
     sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
     queue = stream_in_context(stream)
-    queue.submit(item.prepare(sources, targets, memory(), queue.context, allocates=False))
+    work = item.prepare(sources, targets, memory(), queue.context, allocates=False)
+    submit(memory(), queue, work.uses, work.run)
 
 
 def _model(desc: int) -> ModelDescription:

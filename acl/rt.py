@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from acl._call import anything, function, integer, status, valued, word
 from acl._process import contexts, handles, memory, reports, stream_in_context, stream_to_wait_for
-from acl_runtime.device import Code, Context, DeviceError, Event, Stream
+from acl.util import owner_of
+from acl_runtime.device import Code, Context, DeviceError, Event, Stream, Use, run_now, submit
 from acl_runtime.device.context import N_DEVICES
 from acl_runtime.device.event import elapsed_ms
 
@@ -123,7 +125,10 @@ def get_context() -> int:
 def synchronize_device() -> None:
     """Waits for all streams of all contexts."""
     contexts.current()
-    contexts.synchronize_device()
+    try:
+        contexts.synchronize_device()
+    finally:
+        _has_seen(contexts.streams())
 
 
 # Streams
@@ -148,26 +153,48 @@ def destroy_stream(stream: int) -> None:
     if item.context is not context:
         raise DeviceError(Code.STREAM_CONTEXT, "the stream belongs to another context")
     context.destroy_stream(item)
+    _has_seen([item])
     handles.remove(stream, Stream)
 
 
 @status(word)
 def synchronize_stream(stream: int) -> None:
     """Waits for the tasks queued so far; gives the code of the first that failed."""
-    stream_to_wait_for(stream).synchronize()
+    _synchronize(stream_to_wait_for(stream), None)
 
 
 @status(word, integer)
 def synchronize_stream_with_timeout(stream: int, milliseconds: int) -> None:
     """-1: no limit. 507046 when the time is over."""
-    stream_to_wait_for(stream).synchronize(_seconds(milliseconds))
+    _synchronize(stream_to_wait_for(stream), _seconds(milliseconds))
 
 
 @valued(word, failure=lambda: (1,))
 def stream_query(stream: int) -> int:
     """0: all tasks have ended, 1: not yet."""
     item = handles.get(stream, Stream) if stream else contexts.current().default_stream
-    return 0 if item.is_idle() else 1
+    is_idle, checks = item.is_idle(), memory().checks
+    if is_idle and checks:
+        checks.synchronised(item)
+    return 0 if is_idle else 1
+
+
+def _synchronize(stream: Stream, timeout: float | None) -> None:
+    try:
+        stream.synchronize(timeout)
+    except DeviceError as error:
+        if error.code == Code.STREAM_SYNC_TIMEOUT:
+            raise
+        _has_seen([stream])
+        raise
+    _has_seen([stream])
+
+
+def _has_seen(streams: Iterable[Stream]) -> None:
+    """Tells the checks that the host has waited for streams."""
+    if (checks := memory().checks) is not None:
+        for stream in streams:
+            checks.synchronised(stream)
 
 
 # Events
@@ -201,7 +228,8 @@ def destroy_event(event: int) -> None:
 @status(word, word)
 def record_event(event: int, stream: int) -> None:
     """Marks the end of the tasks queued so far."""
-    handles.get(event, Event).record(stream_in_context(stream))
+    item, queue, checks = handles.get(event, Event), stream_in_context(stream), memory().checks
+    item.record(queue, checks.recorded(queue) if checks else {})
 
 
 @status(word, word)
@@ -216,30 +244,46 @@ def reset_event(event: int, stream: int) -> None:
 def stream_wait_event(stream: int, event: int) -> None:
     """Later tasks of the stream wait for the event."""
     item = handles.get(event, Event)
-    item.delay(stream_in_context(stream))
+    queue, checks = stream_in_context(stream), memory().checks
+    item.delay(queue)
+    if checks:
+        checks.follows(queue, item.clock)
 
 
 @valued(word, failure=lambda: (1,))
 def query_event(event: int) -> int:
     """0: complete, 1: not yet."""
-    return 0 if handles.get(event, Event).is_complete() else 1
+    return 0 if _is_complete(handles.get(event, Event)) else 1
 
 
 @valued(word)
 def query_event_status(event: int) -> int:
     """1: complete, 0: not yet."""
-    return 1 if handles.get(event, Event).is_complete() else 0
+    return 1 if _is_complete(handles.get(event, Event)) else 0
 
 
 @status(word)
 def synchronize_event(event: int) -> None:
-    handles.get(event, Event).synchronize()
+    _wait_for(handles.get(event, Event), None)
 
 
 @status(word, integer)
 def synchronize_event_with_timeout(event: int, milliseconds: int) -> None:
     """-1: no limit. 507047 when the time is over."""
-    handles.get(event, Event).synchronize(_seconds(milliseconds))
+    _wait_for(handles.get(event, Event), _seconds(milliseconds))
+
+
+def _is_complete(event: Event) -> bool:
+    done, checks = event.is_complete(), memory().checks
+    if done and checks:
+        checks.follows(None, event.clock)
+    return done
+
+
+def _wait_for(event: Event, timeout: float | None) -> None:
+    event.synchronize(timeout)
+    if (checks := memory().checks) is not None:
+        checks.follows(None, event.clock)
 
 
 @valued(word, word, failure=lambda: (0.0,))
@@ -267,7 +311,7 @@ def malloc(size: int, policy: int) -> int:
 
 @status(word)
 def free(address: int) -> None:
-    """Frees device memory at once; streams are not waited for."""
+    """Frees device memory; streams are not waited for, and what they still use stays for them alone."""
     if not address:
         raise DeviceError(Code.INVALID_PARAM, "the address is null")
     memory().device.free(address)
@@ -292,12 +336,17 @@ def free_host(address: int) -> None:
 def memcpy(target: int, target_size: int, source: int, count: int, kind: int) -> None:
     """Copies. What the pointers are decides, not what `kind` says of them."""
     if _copies(target, target_size, source, count, kind):
-        memory().copy(target, source, count)
+        books = memory()
+        books.check(target, count, "target")
+        books.check(source, count, "source")
+        uses = [Use(target, count, True, "target"), Use(source, count, False, "source")]
+        run_now(books, uses, lambda: books.move(target, source, count))
 
 
 @status(word, word, word, word, integer, word)
 def memcpy_async(target: int, target_size: int, source: int, count: int, kind: int, stream: int) -> None:
-    """Copies at the stream's turn. Plain host memory is read now, and written at the turn. 207000 from host to host."""
+    """Copies at the stream's turn. Plain host memory is read now, and written at the turn: objects whose address
+    `acl.util` gave are kept until then. 207000 from host to host."""
     queue = stream_in_context(stream)
     if not _copies(target, target_size, source, count, kind):
         return
@@ -305,20 +354,24 @@ def memcpy_async(target: int, target_size: int, source: int, count: int, kind: i
     if target not in books.device and source not in books.device:
         raise DeviceError(Code.FEATURE_NOT_SUPPORT, "a stream does not copy from host to host")
     books.check(target, count, "target")
-    books.check(source, count, "source")
-    if books.space(source) is not None:
-        queue.submit(lambda: books.copy(target, source, count))
-        return
-    # The caller may drop a Python object as soon as this call is over.
-    staged = books.bytes(source, count)
-    queue.submit(lambda: books.copy(target, staged.ctypes.data, count))
+    uses = [Use(target, count, True, "target"), Use(source, count, False, "source")]
+    # The caller may drop Python objects as soon as this call is over.
+    target_object = owner_of(target, count)
+    staged = None if books.space(source) is not None else books.bytes(source, count)
+
+    def copy(kept: object = target_object) -> None:
+        books.move(target, source if staged is None else staged.ctypes.data, count)
+
+    submit(books, queue, uses if staged is None else uses[:1], copy)
 
 
 @status(word, word, integer, word)
 def memset(address: int, size: int, value: int, count: int) -> None:
     """Sets bytes."""
     if _sets(address, size, count):
-        memory().fill(address, value & 255, count)
+        books = memory()
+        books.check(address, count, "target")
+        run_now(books, [Use(address, count, True, "target")], lambda: books.set(address, value & 255, count))
 
 
 @status(word, word, integer, word, word)
@@ -328,7 +381,11 @@ def memset_async(address: int, size: int, value: int, count: int, stream: int) -
     if _sets(address, size, count):
         books = memory()
         books.check(address, count, "target")
-        queue.submit(lambda: books.fill(address, value & 255, count))
+
+        def fill(kept: object = owner_of(address, count)) -> None:  # noqa: B008 (kept from now on)
+            books.set(address, value & 255, count)
+
+        submit(books, queue, [Use(address, count, True, "target")], fill)
 
 
 @valued(integer, failure=lambda: (0, 0))
@@ -382,7 +439,15 @@ def launch_callback(callback: Any, argument: Any, block: int, stream: int) -> No
     """Calls `callback(argument)` at the stream's turn; with `block` 1 the stream waits until it has returned."""
     if block not in (0, 1):
         raise DeviceError(Code.INVALID_PARAM, f"block is {block}, not 0 or 1")
-    reports.launch(lambda: callback(argument), stream_in_context(stream), bool(block))
+    queue, checks = stream_in_context(stream), memory().checks
+    clock = checks.recorded(queue) if checks else {}
+
+    def call() -> None:
+        if checks:
+            checks.follows(None, clock)  # the stream has come so far
+        callback(argument)
+
+    reports.launch(call, queue, bool(block))
 
 
 @status(integer)

@@ -6,12 +6,14 @@ import ctypes
 import math
 import threading
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
 
 from acl._call import anything, function, integer, plain, valued, word
 from acl._process import memory
+from acl_runtime.device import host_memory
 
 __all__ = [
     "bytes_to_ptr",
@@ -30,6 +32,12 @@ _NUMPY_TYPES = {
 
 # CPython has each of these objects once: whoever wrote into one would change it for the whole program.
 _SHORT_SLOT = 16
+# Addresses of objects that were given out, so that work in flight can keep its object: arrays by weak reference, bytes
+# (which have none) by their size.
+_arrays: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+_given: dict[int, int] = {}
+_MOST_GIVEN = 4096
+_HEADER = bytes.__basicsize__ - 1  # references, type, size, hash; then the bytes
 _short: np.ndarray = np.zeros((257, _SHORT_SLOT), np.uint8)
 
 
@@ -41,7 +49,11 @@ def bytes_to_ptr(value: bytes, /) -> int:
         slot = _short[value[0] if value else 256]
         slot[0] = value[0] if value else 0
         return int(slot.ctypes.data)
-    return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0
+    address = ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0
+    _given[address] = len(value)
+    if len(_given) > _MOST_GIVEN:
+        _given.pop(next(iter(_given)), None)
+    return address
 
 
 def numpy_to_ptr(array: np.ndarray, /) -> int:
@@ -51,6 +63,7 @@ def numpy_to_ptr(array: np.ndarray, /) -> int:
     warnings.warn("acl.util.numpy_to_ptr is deprecated: use acl.util.bytes_to_ptr", DeprecationWarning, stacklevel=2)
     if not array.flags.c_contiguous:
         warnings.warn("the array is not contiguous", stacklevel=2)
+    _arrays[array.ctypes.data] = array
     return array.ctypes.data
 
 
@@ -59,7 +72,24 @@ def numpy_contiguous_to_ptr(array: np.ndarray, /) -> tuple[int, np.ndarray]:
     if not isinstance(array, np.ndarray):
         raise ValueError(f"acl.util.numpy_contiguous_to_ptr: an array expected, not {type(array).__name__}")
     array = np.ascontiguousarray(array)
+    _arrays[array.ctypes.data] = array
     return array.ctypes.data, array
+
+
+def owner_of(address: int, nbytes: int) -> object | None:
+    """The object over whose bytes work is to be queued, if its address came from here: a reference keeps it alive.
+
+    The caller has said that it is alive now; that the memory is still laid out as this very object is checked.
+    """
+    array = _arrays.get(address)
+    if array is not None and array.nbytes >= nbytes:
+        return array
+    size = _given.get(address)
+    start = address - _HEADER
+    head = np.zeros(_HEADER // 8, np.uint64)
+    if size is None or size < nbytes or not host_memory.copy(head.ctypes.data, start, _HEADER):
+        return None
+    return ctypes.cast(start, ctypes.py_object).value if (head[1], head[2]) == (id(bytes), size) else None
 
 
 @plain(word, word, failure=None)

@@ -12,7 +12,7 @@ import numpy as np
 from acl._life_cycle import finalize as acl_finalize
 from acl._life_cycle import init as acl_init
 from acl._process import contexts, memory, models, threads
-from acl_runtime.device import Code, DataBuffer, Dataset, DeviceError, TensorDesc, TensorDescription
+from acl_runtime.device import Code, DataBuffer, Dataset, DeviceError, TensorDesc, TensorDescription, run_now
 from aclruntime.failures import runtime_errors
 from aclruntime.shapes import fitting, parse_shapes
 from aclruntime.tensors import BaseTensor, Tensor, dtype
@@ -214,7 +214,7 @@ class InferenceSession:
         for loop in range(max(1, self._options.loop)):
             task = self._model.prepare(given, results, memory(), self._context, allocates=not loop)
             start = time.perf_counter()
-            task()
+            run_now(memory(), task.uses, task.run)
             self._summary.exec_time_list.append((start * 1e3, time.perf_counter() * 1e3))
         made = {}
         for number, (tensor, buffer) in enumerate(zip(outputs, results.buffers, strict=True)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from acl._call import status, word
 from acl._process import contexts, handles, memory, stream_in_context
 from acl.media._fields import accessors, life
-from acl_runtime.device import Code, DeviceError
+from acl_runtime.device import Code, DeviceError, Use, in_flight
 from acl_runtime.device.media import Channel, Picture
 
 _made = {
@@ -38,8 +40,9 @@ def dvpp_destroy_channel(channel: int) -> None:
     item.is_open = False
 
 
-def submit(channel: int, stream: int, results: list[Picture], work: Callable[[], None]) -> None:
-    """Queues work of a unit; a failure stands in `ret_code` of the pictures and ends the stream's tasks."""
+def submit(channel: int, stream: int, uses: Sequence[Use], results: list[Picture], work: Callable[[], None]) -> None:
+    """Queues work of a unit, which keeps its memory. A failure stands in `ret_code` of the pictures and ends the
+    stream's tasks."""
     if not handles.get(channel, Channel).is_open:
         raise DeviceError(Code.INVALID_PARAM, "the channel is not open: call dvpp_create_channel")
     queue = stream_in_context(stream)
@@ -55,7 +58,12 @@ def submit(channel: int, stream: int, results: list[Picture], work: Callable[[],
             for picture in results:
                 picture.ret_code = code
 
-    queue.submit(run)
+    in_flight.submit(memory(), queue, uses, run)
+
+
+def bytes_of(address: int, nbytes: int) -> np.ndarray:
+    """The bytes of a range that a task holds, whether it is freed by now or not."""
+    return memory().device.view(address, nbytes)
 
 
 def check_device(address: int, nbytes: int, what: str) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
 
 from acl._call import integer, status, valued, word
-from acl._life_cycle import soc_name
-from acl._process import handles, memory
-from acl.media._channels import check_device, submit
-from acl_runtime.device import Code, DeviceError
+from acl._process import handles, memory, soc_name
+from acl.media._channels import bytes_of, check_device, submit
+from acl.util import owner_of
+from acl_runtime.device import Code, DeviceError, Use
 from acl_runtime.device.media import JpegConfig, Picture, images
 
 __all__ = [
@@ -52,14 +53,15 @@ def dvpp_jpeg_decode_async(channel: int, address: int, size: int, target: int, s
     """Decodes a JPEG in device memory; the description of the output gets the picture's size."""
     picture = handles.get(target, Picture)
     check_device(address, size, "JPEG data")
+    uses = [Use(address, size, False, "JPEG data"), *_output_use(picture)]
     step = images.jpeg_stride_step(soc_name())
 
     def work() -> None:
-        data = memory().bytes(address, size).tobytes()
+        data = bytes_of(address, size).tobytes()
         images.prepare_jpeg_output(images.read_header(data, "JPEG"), picture, step)
-        images.decode_jpeg(data, picture, _pixels(picture))
+        images.decode_jpeg(data, picture, _pixels(picture, uses))
 
-    submit(channel, stream, [picture], work)
+    submit(channel, stream, uses, [picture], work)
 
 
 @valued(word, word)
@@ -78,17 +80,24 @@ def dvpp_jpeg_encode_async(channel: int, source: int, target: int, size: int, co
     check_device(picture.data, picture.size, "input picture")
     if not size:
         raise DeviceError(Code.INVALID_PARAM, "the address of the size is null")
+    size_object = owner_of(size, 4)
     room = int(memory().bytes(size, 4).view(np.uint32)[0])
     check_device(target, room, "encoded picture")
 
-    def work() -> None:
-        data = images.encode_jpeg(picture, _pixels(picture), settings)
+    def work(kept: object = size_object) -> None:
+        data = images.encode_jpeg(picture, bytes_of(picture.data, picture.size), settings)
         if len(data) > room:
             raise DeviceError(Code.INVALID_PARAM, f"{len(data)} bytes of JPEG, there is room for {room}")
-        memory().array(target, len(data))[:] = np.frombuffer(data, np.uint8)
-        memory().array(size, 4).view(np.uint32)[0] = len(data)
+        bytes_of(target, len(data))[:] = np.frombuffer(data, np.uint8)
+        used = np.array([len(data)], np.uint32)
+        memory().move(size, used.ctypes.data, 4)
 
-    submit(channel, stream, [], work)
+    uses = [
+        Use(picture.data, picture.size, False, "input picture"),
+        Use(target, room, True, "encoded picture"),
+        Use(size, 4, True, "size of the encoded picture"),
+    ]
+    submit(channel, stream, uses, [], work)
 
 
 @valued(word, word, failure=lambda: (0, 0, 0))
@@ -116,13 +125,14 @@ def dvpp_png_decode_async(channel: int, address: int, size: int, target: int, st
     """Decodes a PNG in device memory to RGB; the description of the output gets the picture's size."""
     picture = handles.get(target, Picture)
     check_device(address, size, "PNG data")
+    uses = [Use(address, size, False, "PNG data"), *_output_use(picture)]
 
     def work() -> None:
-        data = memory().bytes(address, size).tobytes()
+        data = bytes_of(address, size).tobytes()
         images.prepare_png_output(images.read_header(data, "PNG"), picture)
-        images.decode_png(data, picture, _pixels(picture))
+        images.decode_png(data, picture, _pixels(picture, uses))
 
-    submit(channel, stream, [picture], work)
+    submit(channel, stream, uses, [picture], work)
 
 
 def _bytes(address: int, size: int) -> bytes:
@@ -131,6 +141,13 @@ def _bytes(address: int, size: int) -> bytes:
     return memory().bytes(address, size).tobytes()
 
 
-def _pixels(picture: Picture) -> np.ndarray:
-    check_device(picture.data, picture.size, "picture")
-    return memory().array(picture.data, picture.size)
+def _output_use(picture: Picture) -> list[Use]:
+    """The memory of a decoded picture, whose description is checked at the task's turn, when its size is known."""
+    return [Use(picture.data, picture.size, True, "output picture")] if picture.data in memory().device else []
+
+
+def _pixels(picture: Picture, held: Sequence[Use]) -> np.ndarray:
+    """The bytes of a decoded picture; INVALID_PARAM unless they are those that were held when the task came."""
+    if not any((u.address, u.nbytes) == (picture.data, picture.size) for u in held):
+        check_device(picture.data, picture.size, "picture")
+    return bytes_of(picture.data, picture.size)

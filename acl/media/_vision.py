@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import copy
 
 from acl._call import integers, status, valued, word
-from acl._process import handles, memory
-from acl.media._channels import check_device, submit
-from acl_runtime.device import Code, DeviceError
+from acl._process import handles
+from acl.media._channels import bytes_of, check_device, submit
+from acl_runtime.device import Code, DeviceError, Use
 from acl_runtime.device.media import BatchPictures, Picture, Region, ResizeConfig, vision
 
 __all__ = [
@@ -119,20 +119,22 @@ def _batch(
 def _scale(channel: int, stream: int, jobs: list[_Job], config: ResizeConfig | None = None) -> None:
     """Queues the jobs as one task. What the descriptions say now holds, whatever becomes of them until its turn."""
     ready = []
+    uses = []
     for source, target, crop, paste in jobs:
         crop, paste = copy(crop or vision.whole(source)), copy(paste or vision.whole(target))
         vision.check(source, target, crop, paste, config)
         for picture, what in ((source, "input picture"), (target, "output picture")):
             check_device(picture.data, picture.size, what)
+            uses.append(Use(picture.data, picture.size, picture is target, what))
         ready.append((copy(source), copy(target), crop, paste))
     settings = copy(config)
 
     def work() -> None:
         for source, target, crop, paste in ready:
-            data = [memory().array(p.data, p.size) for p in (source, target)]
+            data = [bytes_of(p.data, p.size) for p in (source, target)]
             vision.scale(source, data[0], target, data[1], crop, paste, settings)
 
-    submit(channel, stream, [target for _, target, _, _ in jobs], work)
+    submit(channel, stream, uses, [target for _, target, _, _ in jobs], work)
 
 
 def _picture(handle: int) -> Picture:

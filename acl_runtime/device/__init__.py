@@ -8,6 +8,7 @@ from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.context import Context, Contexts
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
 from acl_runtime.device.event import Event
+from acl_runtime.device.in_flight import Use, run_now, submit
 from acl_runtime.device.memory import Allocation, Memory
 from acl_runtime.device.model import DeviceModel, ModelDescription, ModelTable, TensorDescription
 from acl_runtime.device.reports import Reports
@@ -30,4 +31,7 @@ __all__ = [
     "Stream",
     "TensorDesc",
     "TensorDescription",
+    "Use",
+    "run_now",
+    "submit",
 ]

@@ -41,12 +41,14 @@ class Context:
         with self._lock:
             self._streams.discard(stream)
 
+    def streams(self) -> list[Stream]:
+        with self._lock:
+            return list(self._streams)
+
     def synchronize(self) -> None:
         """Waits for all of its streams; raises the first failure found."""
-        with self._lock:
-            streams = list(self._streams)
         failure = None
-        for stream in streams:
+        for stream in self.streams():
             try:
                 stream.synchronize()
             except DeviceError as error:
@@ -124,6 +126,12 @@ class Contexts:
         if context is None or not context.is_alive:
             raise DeviceError(Code.CONTEXT_NULL, "this thread has no context: call set_device or set_context in it")
         return context
+
+    def streams(self) -> list[Stream]:
+        """Those of all contexts."""
+        with self._lock:
+            contexts = list(self._alive)
+        return [stream for context in contexts for stream in context.streams()]
 
     def synchronize_device(self) -> None:
         """Waits for all streams of all contexts; raises the first failure found."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.stream import Stream
@@ -12,9 +14,10 @@ from acl_runtime.device.stream import Stream
 class _Mark:
     """One record of an event: done when the stream has come to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Mapping[int, int]) -> None:
         self.done = threading.Event()
         self.time_ns = 0
+        self.clock = clock
 
     def complete(self) -> None:
         self.time_ns = time.perf_counter_ns()
@@ -34,10 +37,16 @@ class Event:
         self.is_extended = is_extended
         self._mark: _Mark | None = None
 
-    def record(self, stream: Stream) -> None:
-        mark = _Mark()
+    def record(self, stream: Stream, clock: Mapping[int, int] = MappingProxyType({})) -> None:
+        """Marks the end of what is queued. `clock` is what `checks` knows of it."""
+        mark = _Mark(clock)
         stream.submit(mark.complete, marker=True)
         self._mark = mark
+
+    @property
+    def clock(self) -> Mapping[int, int]:
+        """That of the last record."""
+        return self._mark.clock if self._mark is not None else {}
 
     def reset(self) -> None:
         """Forgets the mark. EVENT_NOT_COMPLETE if it is not done."""

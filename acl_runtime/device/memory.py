@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acl_runtime.device import host_memory
+from acl_runtime.device.checks import Checks, program_line
 from acl_runtime.device.codes import Code, DeviceError
 from codegen.targets import chip_names, target
 
@@ -28,15 +29,23 @@ _SPARE = 1 << 16
 """Bytes at the end of a space that no block gets: a read a little beyond a block stays inside the mapping."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Allocation:
-    """A live block. `size` is what was asked for, `extent` what the block takes; `context` is its owner's, or None."""
+    """A block. `size` is what was asked for, `extent` what the block takes; `context` is its owner's, or None.
+
+    `pins` counts the work in flight that uses it: a block that is freed meanwhile (`is_freed`) keeps its bytes until
+    there is none. `site` and `freed_site` are lines of the program, with ACL_SIM_CHECK=1 only.
+    """
 
     address: int
     size: int
     extent: int
     owner: str
     context: object | None
+    site: str = ""
+    freed_site: str = ""
+    pins: int = 0
+    is_freed: bool = False
 
     @property
     def end(self) -> int:
@@ -62,9 +71,10 @@ class AddressSpace:
     turn, so that an address that was freed is not soon given out again.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(self, name: str, capacity: int, checks: Checks | None = None) -> None:
         self.name = name
         self.capacity = capacity
+        self._checks = checks
         self.used = 0
         self._lock = threading.Lock()
         self._map, self._bytes = _reserve(4 * capacity)
@@ -89,7 +99,7 @@ class AddressSpace:
                     Code.MEMORY_ALLOCATION,
                     f"{size} bytes of {self.name} memory asked for, {self.capacity - self.used} are free",
                 )
-            block = Allocation(address, size, extent, owner, context)
+            block = Allocation(address, size, extent, owner, context, program_line() if self._checks else "")
             insort(self._starts, address)
             self._blocks[address] = block
             self._cursor = block.end
@@ -97,27 +107,65 @@ class AddressSpace:
             return block
 
     def free(self, address: int) -> None:
-        """Frees the block that starts at `address`. MEMORY_FREE if there is none: freed already, or never given out."""
-        with self._lock:
-            block = self._blocks.pop(address, None)
-            if block is None:
-                raise DeviceError(Code.MEMORY_FREE, f"no live block of {self.name} memory starts at {address:#x}")
-            del self._starts[bisect_right(self._starts, address) - 1]
-            self.used -= block.extent
-            if block.size >= _PAGE and hasattr(mmap, "MADV_DONTNEED"):
-                self._map.madvise(mmap.MADV_DONTNEED, address - self.base, block.extent)
+        """Frees the block that starts at `address`. MEMORY_FREE if there is none: freed already, or never given out.
 
-    def find(self, address: int) -> Allocation | None:
-        """The live block that holds `address`."""
+        To the books it is gone at once; its bytes and addresses stay until no work in flight uses them.
+        """
         with self._lock:
-            position = bisect_right(self._starts, address)
-            block = self._blocks[self._starts[position - 1]] if position else None
-        return block if block is not None and address < block.end else None
+            block = self._blocks.get(address)
+            if block is None or block.is_freed:
+                raise DeviceError(Code.MEMORY_FREE, f"no live block of {self.name} memory starts at {address:#x}")
+            block.is_freed = True
+            self.used -= block.extent
+            if self._checks:
+                block.freed_site = program_line()
+            if not block.pins:
+                self._give_back(block)
+
+    def pin(self, address: int, nbytes: int, what: str) -> Allocation:
+        """The live block that holds a range, kept until `unpin`. PARAM_INVALID as for `check`."""
+        with self._lock:
+            block = self._checked(address, nbytes, what)
+            block.pins += 1
+            return block
+
+    def unpin(self, block: Allocation) -> None:
+        with self._lock:
+            block.pins -= 1
+            if block.is_freed and not block.pins:
+                self._give_back(block)
+
+    def check(self, address: int, nbytes: int, what: str) -> None:
+        """PARAM_INVALID unless the range is in one live block."""
+        with self._lock:
+            self._checked(address, nbytes, what)
 
     def blocks(self) -> list[Allocation]:
         """All live blocks, by address."""
         with self._lock:
-            return [self._blocks[start] for start in self._starts]
+            return [b for b in (self._blocks[start] for start in self._starts) if not b.is_freed]
+
+    def _checked(self, address: int, nbytes: int, what: str) -> Allocation:
+        position = bisect_right(self._starts, address)
+        block = self._blocks[self._starts[position - 1]] if position else None
+        if block is None or address >= block.end or block.is_freed:
+            raise DeviceError(Code.PARAM_INVALID, f"{what}: {address:#x} is in no live block of {self.name} memory")
+        if address + nbytes > (block.address + block.size if self._checks else block.end):
+            given = f", at {block.site}" if block.site else ""
+            raise DeviceError(
+                Code.PARAM_INVALID,
+                f"{what}: {nbytes} bytes from {address:#x} on leave the block of {block.owner} at {block.address:#x}, "
+                f"which has {block.size}{given}",
+            )
+        return block
+
+    def _give_back(self, block: Allocation) -> None:
+        del self._blocks[block.address]
+        del self._starts[bisect_right(self._starts, block.address) - 1]
+        if self._checks:
+            self._checks.forget(block.address)
+        if block.size >= _PAGE and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, block.address - self.base, block.extent)
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
         """A u8 array over bytes of the space, live or not; it keeps the space mapped."""
@@ -169,11 +217,12 @@ class Memory:
     most, so that a program which fills the device gets a code instead of being killed.
     """
 
-    def __init__(self, chip: str = "") -> None:
+    def __init__(self, chip: str = "", checks: bool = False) -> None:
         most = _physical_memory() * 3 // 4
         known = target(chip).memory_bytes if chip in chip_names() else 0
-        self.device = AddressSpace("device", min(known or most, most))
-        self.pinned = AddressSpace("pinned host", most)
+        self.checks = Checks() if checks else None
+        self.device = AddressSpace("device", min(known or most, most), self.checks)
+        self.pinned = AddressSpace("pinned host", most, self.checks)
 
     def space(self, address: int) -> AddressSpace | None:
         """The space that the address is in; None for plain host memory."""
@@ -186,20 +235,16 @@ class Memory:
             if not _is_mapped(address, nbytes):
                 raise DeviceError(Code.PARAM_INVALID, f"{what}: there is no memory at {address:#x}, {nbytes} bytes")
             return
-        block = space.find(address)
-        if block is None:
-            raise DeviceError(Code.PARAM_INVALID, f"{what}: {address:#x} is in no live block of {space.name} memory")
-        if address + nbytes > block.end:
-            raise DeviceError(
-                Code.PARAM_INVALID,
-                f"{what}: {nbytes} bytes from {address:#x} on leave the block of {block.owner} at {block.address:#x}, "
-                f"which has {block.size}",
-            )
+        space.check(address, nbytes, what)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copies; both ranges are checked."""
         self.check(target, nbytes, "target")
         self.check(source, nbytes, "source")
+        self.move(target, source, nbytes)
+
+    def move(self, target: int, source: int, nbytes: int) -> None:
+        """Copies between ranges of blocks that are held, or of host memory. PARAM_INVALID if that is not there."""
         if self.space(target) is not None and self.space(source) is not None:
             ctypes.memmove(target, source, nbytes)
         elif not host_memory.copy(target, source, nbytes):
@@ -209,6 +254,10 @@ class Memory:
     def fill(self, target: int, value: int, nbytes: int) -> None:
         """Sets bytes; the range is checked."""
         self.check(target, nbytes, "target")
+        self.set(target, value, nbytes)
+
+    def set(self, target: int, value: int, nbytes: int) -> None:
+        """Sets bytes of a block that is held, or of host memory. PARAM_INVALID if that is not there."""
         if self.space(target) is not None:
             ctypes.memset(target, value, nbytes)
             return

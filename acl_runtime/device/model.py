@@ -14,6 +14,7 @@ import numpy as np
 
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
+from acl_runtime.device.in_flight import Use
 from acl_runtime.device.memory import Memory
 from acl_runtime.model import load_model
 from acl_runtime.om import PackageError
@@ -26,6 +27,14 @@ FORMAT_NCHW, FORMAT_ND = 0, 2
 _UNKNOWN_RANK = -2
 _TOLERATED = 64
 """Bytes by which an input buffer may be too small."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution, checked: the memory that it uses, and the call."""
+
+    uses: tuple[Use, ...]
+    run: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -78,12 +87,10 @@ class DeviceModel:
             tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in plan.outputs),
         )
 
-    def prepare(
-        self, inputs: Dataset, outputs: Dataset, memory: Memory, context: object, allocates: bool
-    ) -> Callable[[], None]:
-        """Checks everything and gives the call that executes.
+    def prepare(self, inputs: Dataset, outputs: Dataset, memory: Memory, context: object, allocates: bool) -> Execution:
+        """Checks everything and gives the execution, for `run_now` or `submit`.
 
-        The call reads the input memory and writes the output memory that the datasets name now. With `allocates`, an
+        It reads the input memory and writes the output memory that the datasets name now. With `allocates`, an
         output buffer without memory gets device memory, owned by `context`; without, it is an error.
         """
         description = self.description
@@ -112,6 +119,14 @@ class DeviceModel:
                 raise DeviceError(Code.EXEC_PARAM_INVALID, f"the buffer of output {tensor.name} has no memory")
             targets.append(_output_memory(tensor, shape, buffer, memory) if buffer.address else None)
 
+        uses = [
+            Use(b.address, a.nbytes, False, f"input {t.name}")
+            for t, a, b in zip(description.inputs, arrays, inputs.buffers, strict=True)
+        ]
+        uses += [Use(b.address, len(m) if s is None else math.prod(s) * t.dtype.bytes, True, f"output {t.name}")
+                 for t, s, m, b in zip(description.outputs, result_shapes, targets, outputs.buffers, strict=True)
+                 if m is not None]  # fmt: skip
+
         def execute() -> None:
             # Memory goes straight to the kernels where the shape is known and no input lies in it.
             direct: list[np.ndarray | None] = [
@@ -131,7 +146,7 @@ class DeviceModel:
                     desc = outputs.descs.setdefault(number, TensorDesc(tensor.dtype.acl, [], tensor.format))
                     desc.dtype, desc.dims = tensor.dtype.acl, list(array.shape)
 
-        return execute
+        return Execution(tuple(uses), execute)
 
     def _run(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         try:

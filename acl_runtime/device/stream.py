@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from acl_runtime.device.codes import Code, DeviceError
 
 _EXIT_WAIT_S = 2.0
 _open: weakref.WeakSet[Stream] = weakref.WeakSet()
+_numbers = itertools.count(1)
+
+
+class _Task(NamedTuple):
+    run: Callable[[], None]
+    is_marker: bool
+    release: Callable[[], None]
+    """Called once the stream has passed the task, whether it ran or not."""
 
 
 class Stream:
@@ -22,8 +32,9 @@ class Stream:
 
     def __init__(self, context: object) -> None:
         self.context = context
+        self.number = next(_numbers)
         self._condition = threading.Condition()
-        self._tasks: deque[tuple[Callable[[], None], bool]] = deque()
+        self._tasks: deque[_Task] = deque()
         self._submitted = 0
         self._finished = 0
         self._failure: DeviceError | None = None
@@ -31,7 +42,9 @@ class Stream:
         self._closed = False
         _open.add(self)
 
-    def submit(self, task: Callable[[], None], marker: bool = False) -> None:
+    def submit(
+        self, task: Callable[[], None], marker: bool = False, release: Callable[[], None] = lambda: None
+    ) -> None:
         """Queues a task. STREAM_CONTEXT if the stream is closed."""
         with self._condition:
             if self._closed:
@@ -39,7 +52,7 @@ class Stream:
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="acl stream", daemon=True)
                 self._worker.start()
-            self._tasks.append((task, marker))
+            self._tasks.append(_Task(task, marker, release))
             self._submitted += 1
             self._condition.notify_all()
 
@@ -70,9 +83,11 @@ class Stream:
         """Stops the worker after the task that runs; of those behind it only markers are run."""
         with self._condition:
             self._closed = True
-            markers = deque(t for t in self._tasks if t[1])
-            self._finished += len(self._tasks) - len(markers)
-            self._tasks = markers
+            dropped = [t for t in self._tasks if not t.is_marker]
+            self._finished += len(dropped)
+            self._tasks = deque(t for t in self._tasks if t.is_marker)
+            for task in dropped:
+                task.release()
             self._condition.notify_all()
 
     def join(self, timeout: float | None = None) -> None:
@@ -87,9 +102,10 @@ class Stream:
                 self._condition.wait_for(lambda: self._tasks or self._closed)
                 if not self._tasks:
                     return
-                task, marker = self._tasks.popleft()
-                skipped = self._failure is not None and not marker
-            failure = None if skipped else _failure_of(task)
+                task = self._tasks.popleft()
+                skipped = self._failure is not None and not task.is_marker
+            failure = None if skipped else _failure_of(task.run)
+            task.release()
             del task  # it holds memory of the caller
             with self._condition:
                 self._failure = self._failure or failure

@@ -43,11 +43,34 @@ def test_blocks_do_not_overlap_and_keep_their_content() -> None:
 def test_addresses_find_their_block() -> None:
     space = AddressSpace("test", 1 << 20)
     first, second = space.allocate(100, "a"), space.allocate(5000, "b")
-    assert space.find(first.address) is first and space.find(first.address + 99) is first
-    assert space.find(second.address + 4999) is second
-    assert space.find(first.address - 1) is None and space.find(second.end) is None
+    assert space.pin(first.address, 1, "") is first and space.pin(first.address + 99, 1, "") is first
+    assert space.pin(second.address + 4999, 1, "") is second
+    for address in (first.address - 1, second.end):
+        with pytest.raises(DeviceError):
+            space.pin(address, 1, "")
     space.free(first.address)
-    assert space.find(first.address) is None
+    with pytest.raises(DeviceError):
+        space.pin(first.address, 1, "")
+
+
+def test_a_freed_block_keeps_its_bytes_and_addresses_while_it_is_pinned() -> None:
+    space = AddressSpace("test", 1 << 16)
+    block = space.allocate(30_000, "a")
+    space.view(block.address, 30_000)[:] = 7
+    space.pin(block.address, 30_000, "")
+    space.free(block.address)
+    assert space.used == 0 and space.blocks() == []
+    with pytest.raises(DeviceError) as caught:
+        space.free(block.address)
+    assert caught.value.code == Code.MEMORY_FREE
+    for _ in range(20):
+        other = space.allocate(30_000, "b")
+        assert other.end <= block.address or other.address >= block.end
+        space.view(other.address, 30_000)[:] = 9
+        space.free(other.address)
+    assert (space.view(block.address, 30_000) == 7).all()
+    space.unpin(block)
+    assert not space.view(block.address, 30_000).any()  # the system has its pages again
 
 
 def test_an_address_is_not_soon_given_out_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import threading
 from pathlib import Path
 
@@ -121,14 +123,15 @@ def test_streams_do_not_wait_for_each_other_and_events_make_them(program: Progra
 
 
 def test_a_failure_drops_what_is_behind_it_until_it_was_told(program: Program) -> None:
-    block, doomed = program.malloc(8), ok(acl.rt.malloc(8, 0))
+    block, page = program.malloc(8), mmap.mmap(-1, mmap.PAGESIZE)
+    doomed = ctypes.addressof(ctypes.c_char.from_buffer(page))
     ok(acl.rt.memset(block, 8, 0, 8))
     event = ok(acl.rt.create_event())
     gate = Gate(program, program.stream)
-    ok(acl.rt.memset_async(doomed, 8, 1, 8, program.stream))
+    ok(acl.rt.memcpy_async(doomed, 8, block, 8, D2H, program.stream))
     ok(acl.rt.memset_async(block, 8, 1, 8, program.stream))
     ok(acl.rt.record_event(event, program.stream))
-    ok(acl.rt.free(doomed))
+    page.close()
     gate.open()
     ok(acl.rt.synchronize_event(event))
     assert acl.rt.synchronize_stream(program.stream) == 107000
