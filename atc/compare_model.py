@@ -55,8 +55,9 @@ def compare_arrays(
         results = dict(zip((o.name for o in session.get_outputs()), session.infer(feeds), strict=True))
         held = {s: o.value for s, o in graph.origins.items() if o.relation in ("same", "cast")}
         wanted = {s: graph.values[v].dtype.numpy for s, v in held.items() if v in graph.values}
-        golden = golden_tensors(model, feeds, wanted)
-        golden = replace(golden, values={**feeds, **golden.values})
+        fed = _model_feeds(graph, session, feeds)
+        golden = golden_tensors(model, fed, wanted)
+        golden = replace(golden, values={**fed, **golden.values})
         device = _Device(graph, session)
         rows = [_row(device, source, origin, golden) for source, origin in graph.origins.items()]
     rows = _inherited(rows, golden)
@@ -65,6 +66,21 @@ def compare_arrays(
         dtype = graph.values[name].dtype.name
         outputs.append(_compared(name, device, name, dtype, value, golden))
     return Comparison(rows, outputs)
+
+
+def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What the model itself takes for these inputs of the package: images as the package prepared them, f16 as f32."""
+    fed: dict[str, Any] = {}
+    for name, array in feeds.items():
+        origin = graph.origins.get(name)
+        value = graph.values.get(origin.value) if origin is not None and origin.value is not None else None
+        if value is None or value.name == name:
+            fed[name] = array
+        elif value.name in session.tensor_names() and origin is not None and origin.relation == "same":
+            fed[name] = session.read(value.name)
+        else:
+            fed[name] = array.astype(np.float32)
+    return fed
 
 
 class _Device:

@@ -76,7 +76,8 @@ def session_inputs(
     input_shape: Mapping[str, Sequence[int]],
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given.
+    """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given, in a
+    package with gears from its last one.
 
     UsageError for an input that no values can be made up for (strings, unknown rank).
     """
@@ -91,6 +92,10 @@ def session_inputs(
         for extent, declared in zip(shape, tensor.shape, strict=False):
             if isinstance(declared, str) and extent > 0:
                 known[declared] = extent
+    header = open_package(package).header
+    if not known:
+        known = _last_gear(tensors, header.get("gears"))
+    images = {row["input"] for row in header.get("aipp", ())}
     dims = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims)
     feeds = dict(given)
     for tensor in tensors:
@@ -102,8 +107,19 @@ def session_inputs(
                 remedy=f"give it with --input {tensor.name}=file.npy, a sequence as .npz",
             )  # fmt: skip
         shape = concrete_shape(tensor.shape, dims)
+        if tensor.name in images:
+            feeds[tensor.name] = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+            continue
         feeds[tensor.name] = seeded(tensor.name, from_numpy(tensor.dtype), shape, bounds.get(tensor.name), seed)
     return feeds
+
+
+def _last_gear(tensors: Sequence[Any], gears: Mapping[str, Any] | None) -> dict[str, int]:
+    """Sizes of the dims that gears choose, of the last combination."""
+    shapes = {t.name: t.shape or () for t in tensors}
+    rows = gears["axes"] if gears else ()
+    last = gears["combinations"][-1] if gears else ()
+    return {str(shapes[row["input"]][row["axis"]]): last[row["value"]] for row in rows}
 
 
 def _report(package: Path) -> dict[str, Any]:

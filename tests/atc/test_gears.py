@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -138,3 +140,10 @@ def test_gears_that_cannot_be(flags, code, said):
     error = caught.value
     assert error.code == code and said in f"{error.message} {error.remedy}", error
     assert "dynamic" in error.where["flag"]
+
+
+def test_a_run_without_shapes_takes_the_last_gear(atc):
+    product.convert("m.onnx", "m.om", dynamic_image_size="8,8;16,12", input_shape=f"x:1,3,-1,-1;{FIXED}")
+    code, out, err = atc("run", "m.om", "--json")
+    assert code == 0 and json.loads(out)["outputs"]["y"]["shape"] == [1, 64, 16, 12], out + err
+    assert atc("compare", "m.onnx", "m.om")[0] == 0

@@ -131,3 +131,20 @@ def test_a_report_of_the_check(atc, tmp_path):
     assert failed["name"] == "odd" and failed["cause"][0]["code"] == "E16002" and failed["cause"][0]["message"]
     assert atc("convert", "m.onnx", "--check_report=report.json", "--out_nodes=relu:0", "-q")[0] == 0
     assert json.loads((tmp_path / "report.json").read_text())["result"] == "success"
+
+
+def test_a_comparison_gives_the_model_what_it_takes(atc, tmp_path):
+    """f16 inputs as f32, images as the package prepared them."""
+    nodes = [h.make_node("GlobalAveragePool", ["x"], ["p"], name="pool"), h.make_node("Neg", ["x"], ["y"], name="neg")]
+    ins = [h.make_tensor_value_info("x", T.FLOAT, [1, 3, 8, 8])]
+    outs = [h.make_tensor_value_info(n, T.FLOAT, None) for n in "py"]
+    onnx.save(
+        h.make_model(h.make_graph(nodes, "g", ins, outs), opset_imports=[h.make_opsetid("", 13)], ir_version=8),
+        "i.onnx",
+    )
+    assert atc("convert", "i.onnx", "-q", "--input_fp16_nodes=x", "--output_type=FP16", "--out_nodes=neg:0")[0] == 0
+    code, out, err = atc("compare", "i.onnx", "i.om")
+    assert code == 0, out + err
+    assert atc("convert", "i.onnx", "-q", "--aipp=imagenet-bgr")[0] == 0
+    code, out, err = atc("compare", "i.onnx", "i.om")
+    assert code == 0, out + err
