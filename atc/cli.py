@@ -316,6 +316,24 @@ def cache_clear(json: Json = False) -> None:
 
 
 @app.command()
+def explain(code: Annotated[str, typer.Argument(help="code of an error, such as E10016")], json: Json = False) -> None:
+    """Says what an error code means and what helps, those of ATC that never occur here included."""
+
+    def work() -> int:
+        from atc.explain import explanation
+
+        found = explanation(code)
+        if json:
+            print_json(found)
+        else:
+            for key, value in found.items():
+                out.print(f"{key:<10} {value}")
+        return 0
+
+    guarded(json, work)
+
+
+@app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--folder", help="where model and package are put")] = Path("openatc-demo"),
     json: Json = False,

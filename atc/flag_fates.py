@@ -99,6 +99,9 @@ WITHOUT_EFFECT: dict[str, WithoutEffect] = {
     "debug_dir": WithoutEffect(_DEBUG),
     "export_compile_stat": WithoutEffect("atc inspect --fusion shows what was fused", ("0", "1", "2")),
     "status_check": _zero_or_one("atc compare names the first tensor that overflows"),
+    "external_weight": WithoutEffect("weights lie in the package and are mapped, not read", ("0", "1", "2")),
+    "save_original_model": _true_or_false("the ONNX file is the original model, and stays as it is"),
+    "dump_mode": _zero_or_one("the JSON of --mode=1 has shapes in any case"),
     "build_config": WithoutEffect("ATC itself no longer reads it"),
 }
 
@@ -111,9 +114,6 @@ REFUSED: dict[str, Refused] = {
     "hccl_sub_comm_config": Refused("a model runs on one device: leave it out"),
     "auto_tune_mode": Refused("ATC has taken it back as well: leave it out", code="E10001"),
     "singleop": Refused("make an ONNX model of one node"),
-    "external_weight": Refused("weights lie in the package and are mapped, not read", ("0",)),
-    "save_original_model": Refused("the ONNX file stays as it is", ("false",)),
-    "dump_mode": Refused("use atc inspect --json", ("0",)),
     "raw_ge_options": Refused("give the flags themselves"),
     "raw_ge_options_ignore_unsupported": Refused("give the flags themselves", ("false",)),
 }

@@ -216,6 +216,7 @@ CPU, with the reason; casts of 64-bit integers are made of two words.
 
 def errors() -> str:
     """docs/errors.md."""
+    from atc.foreign_codes import FOREIGN_CODES
     from tensor_types.error_codes import ERROR_CODES
 
     raised = raised_codes()
@@ -246,6 +247,8 @@ standard output; without, the same in lines on standard error. In Python they ar
 
 """
         + table(["code", "meaning", "exit code", "what helps", "raised in"], rows)
+        + "\n`atc explain CODE` shows a row. Codes that ATC gives and openatc does not:\n\n"
+        + table(["code", "meaning in ATC", "here"], [[c, *words] for c, words in sorted(FOREIGN_CODES.items())])
     )
 
 
@@ -253,7 +256,8 @@ standard output; without, the same in lines on standard error. In Python they ar
 def raised_codes() -> dict[str, set[str]]:
     """Rooms by the code that they raise: as a literal, or by an error class whose default it is."""
     trees = {path: ast.parse(path.read_text()) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
-    del trees[ROOT / "tensor_types" / "error_codes.py"]
+    for tables in ("tensor_types/error_codes.py", "atc/foreign_codes.py"):
+        del trees[ROOT / tables]
     nodes = [(path.relative_to(ROOT).parts[0], node) for path, tree in trees.items() for node in ast.walk(tree)]
     parents: dict[str, str] = {}
     defaults: dict[str, ast.Constant] = {}

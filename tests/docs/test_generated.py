@@ -26,7 +26,7 @@ def test_every_error_code_in_the_code_is_in_the_table_and_the_other_way_round(ge
     literals = set()
     for room in generate.ROOMS:
         for path in (ROOT / room).rglob("*.py"):
-            if path.name != "error_codes.py":
+            if path.name not in ("error_codes.py", "foreign_codes.py"):
                 literals |= set(re.findall(r"\"(E[0-9]{5})\"", path.read_text()))
     assert literals == set(ERROR_CODES)
     assert set(generate.raised_codes()) == set(ERROR_CODES), "a code that nothing raises"
