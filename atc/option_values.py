@@ -136,6 +136,8 @@ def _chip(flag: str, given: str) -> str:
     family = [name for name in chip_names() if wanted and _chip_key(name).startswith(wanted)]
     problem = "names a family of chips" if family else "is no chip that openatc knows"
     guess = "" if family else did_you_mean(f"Ascend{wanted}", known.values())
+    for length in range(len(wanted), 2, -1):
+        family = family or [name for name in chip_names() if _chip_key(name).startswith(wanted[:length])]
     raise UsageError(
         f"--{flag}={given} {problem}", where={"flag": f"--{flag}"},
         remedy=f"{guess}use one of {', '.join(family or chip_names())}",

@@ -155,6 +155,7 @@ class Options:
         parsers = {name: parser for flag, owner in declared() for name, parser in spellings(flag, owner).items()}
         problems = Problems()
         found: dict[str, Any] = {}
+        by: dict[str, str] = {}
         notes: list[str] = []
         for name, value in sorted(given.items(), key=lambda item: _wins(item[0])):
             with problems.gathered():
@@ -164,12 +165,13 @@ class Options:
                 if name not in parsers:
                     guess = did_you_mean(name, (*parsers, *WITHOUT_EFFECT, *REFUSED))
                     raise UsageError(f"there is no option {name!r}", where={"flag": f"--{name}"},
-                                     remedy=f"{guess}known options: {', '.join(parsers)}")  # fmt: skip
+                                     remedy=guess or f"known options: {', '.join(parsers)}")  # fmt: skip
                 owner, parse = parsers[name]
                 if owner in found and not _wins(name):
-                    raise UsageError(f"--{owner} and --{name} exclude each other", code=dict(declared())[owner].clash,
+                    code = dict(declared())[owner].clash
+                    raise UsageError(f"--{by[owner]} and --{name} exclude each other", code=code,
                                      where={"flag": f"--{name}"}, remedy="give one of them")  # fmt: skip
-                found[owner] = None
+                found[owner], by[owner] = None, name
                 found[owner] = parse(name, value)
                 if isinstance(found[owner], values.Noted):
                     notes += found[owner].notes

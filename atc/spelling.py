@@ -140,7 +140,7 @@ def _take(rest: list[str], found: dict[str, str]) -> None:
         separator, value = "=", rest.pop(0)
     if name not in _KNOWN:
         raise UsageError(f"unknown flag {flag}", where={"flag": flag},
-                         remedy=f"{did_you_mean(name, _KNOWN)}known flags: {', '.join(FLAGS)}")  # fmt: skip
+                         remedy=did_you_mean(name, _KNOWN) or f"known flags: {', '.join(FLAGS)}")  # fmt: skip
     if not separator:
         raise UsageError(f"{flag} needs a value", where={"flag": flag}, remedy=FLAGS.get(name, "see docs/flags.md"))
     found[name] = value

@@ -51,7 +51,7 @@ def _tensor(graph: onnx.GraphProto, text: str) -> str:
     node = text.rpartition(":")[0] or text
     counts = {n.name: len(n.output) for n in graph.node if n.name}
     if node in counts:
-        reason, remedy = f"{node} has {counts[node]} outputs", f"write {node}:0"
+        reason, remedy = f"{node} is a node with {counts[node]} outputs", f"write which, as in {node}:0"
     else:
         known = [*(f"{name}:0" for name in counts), *(o for n in graph.node for o in n.output)]
         near = difflib.get_close_matches(text, known, 1)

@@ -123,7 +123,7 @@ BATCH = "x:-1,3,8,8;tokens:-1,4,16"
         ({"dynamic_batch_size": "2,4,2"}, "E10039", "twice"),
         ({"dynamic_image_size": "8,8,8;4,4,4"}, "E10020", "height and width"),
         ({"dynamic_image_size": "8x8;4x4"}, "E10020", "no size"),
-        ({"dynamic_batch_size": "1,2", "dynamic_dims": "1;2"}, "E10009", "exclude each other"),
+        ({"dynamic_batch_size": "1,2", "dynamic_dims": "1;2"}, "E10009", "--dynamic_batch_size and --dynamic_dims exclude each other"),
         ({"dynamic_batch_size": "1,2", "input_shape": "x:-1,3,-1,8;tokens:-1,4,16"}, "E10018", "input x, axis 2"),
         ({"dynamic_batch_size": "1,2", "input_shape": f"x:1,3,8,8;{FIXED}"}, "E10031", "no dim is open"),
         ({"dynamic_image_size": "8,8;4,4", "input_shape": BATCH}, "E10019", "input x, axis 0"),

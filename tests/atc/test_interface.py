@@ -72,8 +72,8 @@ def test_other_outputs_drop_what_is_behind_them(wanted, names):
     ("wanted", "said"),
     [
         ("rela:0", "did you mean relu:0?"),
-        ("split:2", "split has 2 outputs"),
-        ("relu", "relu has 1 outputs"),
+        ("split:2", "split is a node with 2 outputs"),
+        ("relu", "write which, as in relu:0"),
         ("zz", "node:index"),
     ],
 )
