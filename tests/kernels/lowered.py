@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+from atc.exact_products import make_products_exact
 from codegen.targets import target
 from codegen.tile.interpreter import interpret
 from codegen.tile.text import parse_program
@@ -38,6 +39,7 @@ def reference(ops: Sequence[Op], arrays: Mapping[str, np.ndarray], outputs: Sequ
     outs = [onnx.ValueInfoProto(name=n) for n in outputs]
     graph = helper.make_graph(nodes, "g", wire, outs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    make_products_exact(model)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3

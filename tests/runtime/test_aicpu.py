@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from acl_runtime.aicpu import evaluate, implemented_ops
+from atc.exact_products import make_products_exact
 from tensor_types.errors import InvalidModel, UnsupportedOperator
 
 RNG = np.random.default_rng(0)
@@ -48,6 +49,7 @@ def reference(op: str, inputs: list[Any], attrs: dict[str, Any], n_outputs: int,
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    make_products_exact(model)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
