@@ -26,7 +26,7 @@ def destroy_data_buffer(buffer: int) -> None:
 def update_data_buffer(buffer: int, address: int, size: int) -> None:
     """Points a buffer elsewhere."""
     item = handles.get(buffer, DataBuffer)
-    item.address, item.size = address, size
+    item.address, item.size, item.gear = address, size, None
 
 
 @plain(word)

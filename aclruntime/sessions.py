@@ -13,6 +13,7 @@ from acl._life_cycle import finalize as acl_finalize
 from acl._life_cycle import init as acl_init
 from acl._process import contexts, memory, models, threads
 from acl_runtime.device import Code, DataBuffer, Dataset, DeviceError, TensorDesc, TensorDescription, run_now
+from acl_runtime.device.gears import BATCH, IMAGE, Gears
 from aclruntime.failures import runtime_errors
 from aclruntime.shapes import fitting, parse_shapes
 from aclruntime.tensors import BaseTensor, Tensor, dtype
@@ -75,16 +76,23 @@ class InferenceSession:
         self._model = models.get(self._id)
         self._path = str(path)
         self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._gear = 0
+        gears = self._model.description.gears
+        self._gear_memory = Tensor(np.zeros(gears.values, np.uint32)) if gears is not None else None
+        if gears is not None and self._gear_memory is not None:
+            self._gear_memory.to_device(self._device)
+            self._gear = gears.largest
         self._output_sizes: list[int] = []
         self._summary = _Summary()
 
     # What the model is
 
     def get_inputs(self) -> list[tensor_desc]:
-        return [self._described(t, self._shape_of(t)) for t in self._model.description.inputs]
+        return [self._described(t, self._shape_of(t)) for t in self._model.description.tensors]
 
     def get_outputs(self) -> list[tensor_desc]:
-        return [self._described(t, t.dims) for t in self._model.description.outputs]
+        outputs = self._model.description.outputs
+        return [self._described(t, self._output_dims(number)) for number, t in enumerate(outputs)]
 
     def options(self) -> session_options:
         return self._options
@@ -104,28 +112,63 @@ class InferenceSession:
     # Shapes
 
     def set_staticbatch(self) -> None:
-        """The model's own shapes."""
+        """The model's own shapes; with gears the largest."""
         self._shapes = None
+        if (gears := self._model.description.gears) is not None:
+            self._gear = gears.largest
 
     @runtime_errors
     def set_dynamic_shape(self, text: str) -> None:
         """Shapes of all inputs: "name:1,3,224,224;other:1,8"."""
-        tensors = self._model.description.inputs
+        tensors = self._model.description.tensors
         shapes = parse_shapes(text, [t.name for t in tensors])
         fitting(shapes, {t.name: t.dims for t in tensors})
         self._shapes = shapes
 
+    @runtime_errors
     def set_dynamic_batchsize(self, batch: int) -> None:
         """Chooses a batch gear."""
-        raise self._no_gears()
+        self._choose(BATCH, [int(batch)])
 
+    @runtime_errors
     def set_dynamic_hw(self, height: int, width: int) -> None:
         """Chooses an image gear."""
-        raise self._no_gears()
+        self._choose(IMAGE, [int(height), int(width)])
 
+    @runtime_errors
     def set_dynamic_dims(self, text: str) -> None:
         """Chooses a gear of dims: "name:1,8;other:1,16"."""
-        raise self._no_gears()
+        tensors = self._model.description.tensors
+        gears = self._gears()
+        shapes = parse_shapes(text, [t.name for t in tensors])
+        self._set_gear(gears.number_of_shapes([n for t in tensors for n in shapes[t.name]]))
+
+    @runtime_errors
+    def get_max_dym_batchsize(self) -> int:
+        """The largest batch gear; 0 without batch gears."""
+        gears = self._model.description.gears
+        return max(c[0] for c in gears.combinations) if gears is not None and gears.kind == BATCH else 0
+
+    def get_dym_aipp_input_exist(self) -> int:
+        """How many inputs have a dynamic image stage: none, packages have static ones."""
+        return 0
+
+    check_dym_aipp_input_exist = get_dym_aipp_input_exist
+
+    def _choose(self, kind: str, sizes: list[int]) -> None:
+        self._set_gear(self._gears().number(kind, sizes))
+
+    def _set_gear(self, number: int) -> None:
+        gears = self._gears()
+        self._gear = number
+        names = [t.name for t in self._model.description.tensors]
+        self._shapes = dict(zip(names, gears.input_shapes(number), strict=True))
+
+    def _gears(self) -> Gears:
+        gears = self._model.description.gears
+        if gears is None:
+            raise RuntimeError(f"{self._path} has no gears: any size in its ranges goes, with set_dynamic_shape")
+        return gears
 
     def set_custom_outsize(self, sizes: Sequence[int]) -> None:
         """Bytes that outputs may take, one for each output; a larger output is an error of the run."""
@@ -142,7 +185,8 @@ class InferenceSession:
     ) -> list[Tensor]:
         """Outputs of these names (none: all), on the device."""
         contexts.set_current(self._context)
-        tensors = self._model.description.inputs
+        tensors = self._model.description.tensors
+        gears = self._model.description.gears
         if isinstance(inputs, Mapping):
             unknown = [n for n in inputs if n not in {t.name for t in tensors}]
             missing = [t.name for t in tensors if t.name not in inputs]
@@ -154,14 +198,17 @@ class InferenceSession:
         given = Dataset()
         for number, (tensor, description) in enumerate(zip(inputs, tensors, strict=True)):
             given.buffers.append(self._buffer(tensor, description))
-            shape = self._shape_of(description)
+            shape = self._shape_of(description) if gears is None else gears.input_shapes(self._gear)[number]
             needed = math.prod(shape) * description.dtype.bytes
             if all(d >= 0 for d in shape) and given.buffers[-1].size != needed:
                 raise RuntimeError(f"input {description.name} takes {needed} bytes, got {given.buffers[-1].size}")
-            if description.is_dynamic:
+            if description.is_dynamic and gears is None:
                 if any(d < 0 for d in shape) and isinstance(tensor, Tensor):
                     shape = tuple(tensor.shape)
                 given.descs[number] = TensorDesc(description.dtype.acl, list(shape), description.format)
+        if gears is not None and self._gear_memory is not None:
+            given.buffers.append(DataBuffer(self._gear_memory.address, self._gear_memory.size))
+            gears.choose(given, len(tensors), self._gear, memory())
         return self._execute(names, given)
 
     def create_tensor_from_fileslist(self, desc: tensor_desc, files: Sequence[str]) -> Tensor:
@@ -218,15 +265,20 @@ class InferenceSession:
             self._summary.exec_time_list.append((start * 1e3, time.perf_counter() * 1e3))
         made = {}
         for number, (tensor, buffer) in enumerate(zip(outputs, results.buffers, strict=True)):
-            shape = tuple(results.descs[number].dims) if number in results.descs else tensor.dims
+            shape = tuple(results.descs[number].dims) if number in results.descs else self._output_dims(number)
             made[tensor.name] = Tensor.of_block(buffer.address, shape, tensor.dtype.numpy, self._device)
             limit = self._output_sizes[number] if self._output_sizes else None
             if limit is not None and made[tensor.name].size > limit:
                 raise RuntimeError(f"output {tensor.name} takes {made[tensor.name].size} bytes, set were {limit}")
         return [made[name] for name in wanted]
 
-    def _no_gears(self) -> RuntimeError:
-        return RuntimeError(f"{self._path} has no gears: any size in its ranges goes, with set_dynamic_shape")
+    def _output_dims(self, number: int) -> tuple[int, ...]:
+        """-1 for what is open; under the gear in use."""
+        description = self._model.description
+        planned = description.output_dims[number]
+        if description.gears is None or planned is None:
+            return description.outputs[number].dims
+        return description.gears.shape(planned, self._gear)
 
     def _buffer(self, tensor: Tensor | BaseTensor, description: TensorDescription) -> DataBuffer:
         if isinstance(tensor, BaseTensor):

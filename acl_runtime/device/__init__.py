@@ -7,10 +7,11 @@ handles and of Python calling conventions (those are `acl`'s), nor of how a mode
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.context import Context, Contexts
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
+from acl_runtime.device.description import ModelDescription, TensorDescription
 from acl_runtime.device.event import Event
 from acl_runtime.device.in_flight import Use, run_now, submit
 from acl_runtime.device.memory import Allocation, Memory
-from acl_runtime.device.model import DeviceModel, ModelDescription, ModelTable, TensorDescription
+from acl_runtime.device.model import DeviceModel, ModelTable
 from acl_runtime.device.reports import Reports
 from acl_runtime.device.stream import Stream
 

@@ -17,10 +17,11 @@ def element_type(acl_number: int) -> DType | None:
 
 @dataclass(eq=False)
 class DataBuffer:
-    """A pointer and a size, nothing else: it does not own the memory."""
+    """A pointer and a size: it does not own the memory. `gear`: the sizes that were written there as a choice."""
 
     address: int
     size: int
+    gear: tuple[int, ...] | None = None
 
 
 @dataclass(eq=False)

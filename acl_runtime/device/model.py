@@ -1,4 +1,4 @@
-"""Models on the device: what AscendCL tells of them, and executions over datasets in device memory."""
+"""Models on the device: executions over datasets in device memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,17 +14,14 @@ import numpy as np
 
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
+from acl_runtime.device.description import TensorDescription, describe
 from acl_runtime.device.in_flight import Use
 from acl_runtime.device.memory import Memory
 from acl_runtime.model import load_model
 from acl_runtime.om import PackageError
 from acl_runtime.session import InferSession
-from tensor_types.dims import Dim, evaluate, names
-from tensor_types.dtypes import DType
 from tensor_types.errors import OpenAtcError, ResourceLimit
 
-FORMAT_NCHW, FORMAT_ND = 0, 2
-_UNKNOWN_RANK = -2
 _TOLERATED = 64
 """Bytes by which an input buffer may be too small."""
 
@@ -37,42 +34,6 @@ class Execution:
     run: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class TensorDescription:
-    """An input or output. dims: -1 for a dynamic axis, one -2 if even the rank is unknown.
-
-    ranges: smallest and largest size of each axis (-1: no limit). nbytes: of the largest shape, 0 if there is none.
-    """
-
-    name: str
-    dtype: DType
-    dims: tuple[int, ...]
-    ranges: tuple[tuple[int, int], ...]
-    nbytes: int
-
-    @property
-    def format(self) -> int:
-        """aclFormat."""
-        return FORMAT_NCHW if len(self.dims) == 4 else FORMAT_ND
-
-    @property
-    def is_dynamic(self) -> bool:
-        return any(d < 0 for d in self.dims)
-
-
-@dataclass(frozen=True)
-class ModelDescription:
-    """Inputs and outputs in the model's order."""
-
-    model_id: int
-    inputs: tuple[TensorDescription, ...]
-    outputs: tuple[TensorDescription, ...]
-
-    @property
-    def is_dynamic(self) -> bool:
-        return any(t.is_dynamic for t in self.inputs)
-
-
 class DeviceModel:
     """A loaded model. Executions of one model come one after the other."""
 
@@ -80,12 +41,7 @@ class DeviceModel:
         loaded = load_model(path)
         self._session = InferSession(0, path, threads)
         self._lock = threading.Lock()
-        plan = loaded.plan
-        self.description = ModelDescription(
-            model_id,
-            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in plan.inputs),
-            tuple(_describe(v.name, v.dtype, v.shape, plan.dims) for v in plan.outputs),
-        )
+        self.description = describe(model_id, loaded)
 
     def prepare(self, inputs: Dataset, outputs: Dataset, memory: Memory, context: object, allocates: bool) -> Execution:
         """Checks everything and gives the execution, for `run_now` or `submit`.
@@ -104,14 +60,18 @@ class DeviceModel:
         for tensor in (*description.inputs, *description.outputs):
             if tensor.dtype.kind == "handle":
                 raise DeviceError(Code.DATATYPE_INVALID, f"{tensor.name} holds strings, which device memory cannot")
-        shapes = [_input_shape(tensor, inputs.descs.get(number)) for number, tensor in enumerate(description.inputs)]
+        gears = description.gears
+        if gears is not None:
+            shapes = gears.input_shapes(gears.chosen(inputs))
+        else:
+            shapes = [_input_shape(tensor, inputs.descs.get(n)) for n, tensor in enumerate(description.inputs)]
         try:
             result_shapes = self._session.output_shapes(shapes)
         except OpenAtcError as error:
             raise DeviceError(Code.SHAPE_INVALID, str(error)) from error
         arrays = [
             _input_array(tensor, shape, buffer, memory)
-            for tensor, shape, buffer in zip(description.inputs, shapes, inputs.buffers, strict=True)
+            for tensor, shape, buffer in zip(description.tensors, shapes, inputs.buffers, strict=False)
         ]
         targets = []
         for tensor, shape, buffer in zip(description.outputs, result_shapes, outputs.buffers, strict=True):
@@ -121,7 +81,7 @@ class DeviceModel:
 
         uses = [
             Use(b.address, a.nbytes, False, f"input {t.name}")
-            for t, a, b in zip(description.inputs, arrays, inputs.buffers, strict=True)
+            for t, a, b in zip(description.tensors, arrays, inputs.buffers, strict=False)
         ]
         uses += [Use(b.address, len(m) if s is None else math.prod(s) * t.dtype.bytes, True, f"output {t.name}")
                  for t, s, m, b in zip(description.outputs, result_shapes, targets, outputs.buffers, strict=True)
@@ -220,25 +180,6 @@ class ModelTable:
     def _check_open(self) -> None:
         if not self.is_open:
             raise DeviceError(Code.EXEC_NOT_INIT, "acl.init was not called, or acl.finalize was")
-
-
-def _describe(
-    name: str, dtype: DType, shape: tuple[Dim, ...] | None, limits: Mapping[str, tuple[int, int | None]]
-) -> TensorDescription:
-    if shape is None:
-        return TensorDescription(name, dtype, (_UNKNOWN_RANK,), (), 0)
-    ranges = tuple((_at(d, limits, 0, 1), _at(d, limits, 1, -1)) for d in shape)
-    largest = [high for _, high in ranges]
-    nbytes = 0 if -1 in largest or dtype.kind == "handle" else math.prod(largest) * dtype.bytes
-    return TensorDescription(name, dtype, tuple(d if isinstance(d, int) else -1 for d in shape), ranges, nbytes)
-
-
-def _at(size: Dim, limits: Mapping[str, tuple[int, int | None]], end: int, unknown: int) -> int:
-    """A size with every dim at its lower (0) or upper (1) limit; dims only ever add to the sizes of real models."""
-    env = {name: limits[name][end] for name in names(size) if name in limits}
-    if any(value is None for value in env.values()) or len(env) < len(names(size)):
-        return unknown
-    return evaluate(size, env)  # type: ignore[arg-type]
 
 
 def _input_shape(tensor: TensorDescription, desc: TensorDesc | None) -> tuple[int, ...]:

@@ -1,0 +1,8 @@
+"""acl.mdl: models, their descriptions, gears and image stages, datasets, execution."""
+
+from acl.mdl._datasets import *  # noqa: F403
+from acl.mdl._descriptions import *  # noqa: F403
+from acl.mdl._execution import *  # noqa: F403
+from acl.mdl._gears import *  # noqa: F403
+from acl.mdl._images import *  # noqa: F403
+from acl.mdl._loading import *  # noqa: F403

@@ -1,0 +1,32 @@
+"""Executions."""
+
+from __future__ import annotations
+
+from acl._call import status, word
+from acl._process import contexts, handles, memory, models, stream_in_context
+from acl_runtime.device import Dataset, run_now, submit
+
+__all__ = [
+    "execute",
+    "execute_async",
+]
+
+
+@status(word, word, word)
+def execute(model: int, inputs: int, outputs: int) -> None:
+    """Runs to the end. An output buffer without memory gets some, which the caller frees with rt.free."""
+    item = models.get(model)
+    sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
+    context = contexts.current()
+    work = item.prepare(sources, targets, memory(), context, allocates=True)
+    run_now(memory(), work.uses, work.run)
+
+
+@status(word, word, word, word)
+def execute_async(model: int, inputs: int, outputs: int, stream: int) -> None:
+    """Runs at the stream's turn; memory that is freed before stays until then. Outputs must have memory."""
+    item = models.get(model)
+    sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
+    queue = stream_in_context(stream)
+    work = item.prepare(sources, targets, memory(), queue.context, allocates=False)
+    submit(memory(), queue, work.uses, work.run)
