@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graph_opt.ir import Node, ops
+
 ASCEND_TYPES: dict[str, tuple[str, ...]] = {
     "Conv": ("Conv2D", "Conv3D", "DepthwiseConv2D"),
     "ConvTranspose": ("Conv2DTranspose", "Conv2DTransposeD", "Conv3DTranspose", "Deconvolution"),
@@ -69,6 +71,24 @@ ASCEND_TYPES: dict[str, tuple[str, ...]] = {
     "Mod": ("FloorMod", "Mod"),
 }
 """Ascend IR types by the operator of ONNX, the usual one first; operators that are missing are called the same."""
+
+
+def ascend_type(node: Node) -> str:
+    """The type under which viewers know a node; of a fused one that of the operator that it is about: the first that is
+    not element-wise, else the last."""
+    inside = node.subgraphs["body"].nodes if node.op == "Fused" else [node]
+    anchor = next((n for n in inside if not _is_elementwise(n)), inside[-1])
+    name = anchor.op.rpartition("::")[2]
+    known = ASCEND_TYPES.get(name, (name,))
+    rank = len(anchor.output.shape or ())
+    if name in ("Conv", "ConvTranspose") and rank == 5:
+        return "Conv3D" if name == "Conv" else "Conv3DTranspose"
+    return "BatchMatMulV2" if name == "MatMul" and rank > 2 else known[0]
+
+
+def _is_elementwise(node: Node) -> bool:
+    declared = ops.get(node.op)
+    return declared is not None and declared.kind == "elementwise"
 
 
 def is_type(op: str, given: str) -> bool:

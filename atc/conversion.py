@@ -153,6 +153,7 @@ def convert(
         graph = read_model(source, options.input_shape or None, options.out_nodes)
         nodes_in = len(graph.nodes)
         bounds = index_bounds(graph)
+        producers = {value.name: node.name for node in graph.nodes for value in node.outputs}
         missing = unsupported(graph)
         if options.check_report is not None:
             write_check_report(options.check_report, graph, missing)
@@ -210,6 +211,11 @@ def convert(
         **_precision(steps),
         **_memory(planned),
     )
+    about = {
+        "tool": f"openatc {__version__}",
+        "soc_version": result.soc_version,
+        "atc_cmdline": options.command_line,
+    }
     with progress.stage("package"), writing("--output"):
         constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
         parts = {i.chip.name: i.part(constants) for i in instances}
@@ -225,12 +231,11 @@ def convert(
             chips=parts,
             constants=constants,
             table=table,
-            viewer=viewer_graph(graph, lowered, table),
+            viewer=viewer_graph(graph, lowered, table, producers, about),
             graph_text=to_text(graph),
             report=result.report(),
             header={
-                "tool": f"openatc {__version__}",
-                "soc_version": result.soc_version,
+                **about,
                 "operators": operators,
                 **interface,
             },

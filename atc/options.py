@@ -179,7 +179,10 @@ class Options:
         with problems.gathered():
             _check_together(found)
         problems.raise_all()
-        return cls(**found, notes=tuple(filter(None, notes)))
+        return cls(**found, notes=tuple(filter(None, notes)), command_line=_command_line(given))
+
+    command_line: str = field(default="atc --framework=5", compare=False)
+    """The flags as they were given, without the names of model and package; of files without their folders."""
 
     @property
     def passes_left_out(self) -> frozenset[str]:
@@ -229,6 +232,13 @@ def declared() -> Iterator[tuple[str, Option]]:
     for found in fields(Options):
         if "option" in found.metadata:
             yield found.name, found.metadata["option"]
+
+
+def _command_line(given: Mapping[str, Any]) -> str:
+    """Flags and texts in one line; values from Python that are no text have none to show."""
+    paths = {flag for name, about in declared() if about.value == "path" for flag in spellings(name, about)}
+    shown = {flag: Path(str(v)).name if flag in paths else v for flag, v in given.items() if isinstance(v, (str, Path))}
+    return " ".join(["atc --framework=5", *(f"--{flag}={value}" for flag, value in shown.items())])
 
 
 def _wins(flag: str) -> bool:

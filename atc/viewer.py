@@ -6,17 +6,22 @@ from collections.abc import Mapping
 
 from acl_runtime.om import ConstDesc, FusedGraph, NodeDesc, TensorDesc
 from acl_runtime.stored_constants import StoredConstant
+from atc.ascend_types import ascend_type
 from codegen.lowering import Lowered
 from graph_opt.ir import Graph, Value
 from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord
 
 
-def viewer_graph(graph: Graph, lowered: Lowered, table: Mapping[str, StoredConstant]) -> FusedGraph:
-    """The graph of tasks, constants as `table` lays them out.
+def viewer_graph(
+    graph: Graph, lowered: Lowered, table: Mapping[str, StoredConstant], makers: Mapping[str, str],
+    about: Mapping[str, str],
+) -> FusedGraph:  # fmt: skip
+    """The graph of tasks, constants as `table` lays them out. `makers` are the model's nodes by the tensors that they
+    make, `about` is what is said of the model as a whole.
 
     A value that several tasks write in parts shows as a chain of its versions.
     """
-    shown = _Viewer(graph)
+    shown = _Viewer(graph, makers)
     for record in lowered.records:
         shown.add(record)
     consts = [
@@ -33,12 +38,13 @@ def viewer_graph(graph: Graph, lowered: Lowered, table: Mapping[str, StoredConst
         [t for t in ends if t.name in drawn],
         shown.nodes,
         consts,
+        about,
     )
 
 
 class _Viewer:
-    def __init__(self, graph: Graph) -> None:
-        self.values = graph.values
+    def __init__(self, graph: Graph, makers: Mapping[str, str]) -> None:
+        self.values, self.makers = graph.values, makers
         self.sources: dict[str, list[str]] = {}
         for source, origin in graph.origins.items():
             if origin.value is not None and origin.relation != "folded":
@@ -63,7 +69,9 @@ class _Viewer:
         else:
             takes = [o.value for o in record.operands if o.role in ("in", "inout")]
             gives = [o.value for o in record.operands if o.role in ("out", "inout") and o.value is not None]
-            kind, attrs = record.family, {"engine": "AI Core", "tiling": record.tiling}
+            maker = self.values[gives[0]].producer if gives else None
+            kind = record.family if maker is None else ascend_type(maker)
+            attrs = {"engine": "AI Core", "family": record.family, "tiling": record.tiling}
         # Strings have no bytes in the weights: viewers show such an operand as absent.
         takes = [None if name and _is_string_constant(self.values[name]) else name for name in takes]
         inputs = [self._shown(name) if name else "" for name in takes]
@@ -76,8 +84,9 @@ class _Viewer:
                 version = f"{self.latest[name]}+"
             self.latest[name] = version
             outputs.append(_tensor(self.values[name], version))
-        names = [s for name in dict.fromkeys(gives) for s in self.sources.get(name, ())]
-        self.nodes.append(NodeDesc(self._unique(record.node), kind, inputs, outputs, attrs, names))
+        tensors = [s for name in dict.fromkeys(gives) for s in self.sources.get(name, ())]
+        nodes = list(dict.fromkeys(self.makers[t] for t in tensors if t in self.makers))
+        self.nodes.append(NodeDesc(self._unique(record.node), kind, inputs, outputs, attrs, nodes))
 
     def _shown(self, name: str) -> str:
         """The name under which a tensor is shown; none for one of no elements, which no task makes."""

@@ -81,6 +81,8 @@ class FusedGraph:
     outputs: tuple[TensorDesc, ...]
     nodes: tuple[NodeDesc, ...]
     constants: tuple[ConstDesc, ...] = ()
+    attrs: Mapping[str, Attribute] = field(default_factory=dict)
+    """What the model as a whole says of itself, such as its chip."""
 
     @property
     def dynamic(self) -> bool:
@@ -129,7 +131,9 @@ def encode(graph: FusedGraph) -> bytes:
     body += b"".join(wire.text(4, place[desc.name][0]) for desc in graph.inputs)
     body += b"".join(wire.text(5, reference) for reference, _ in results)
     body += b"".join(wire.message(6, op) for op in ops)
+    about = {key: _attribute(graph.name, key, value) for key, value in sorted(graph.attrs.items())}
     encoded = wire.text(1, graph.name) + wire.integer(2, 1) + wire.message(7, body)
+    encoded += b"".join(wire.map_entry(11, key, value) for key, value in about.items())
     if len(encoded) > MAX_BYTES:
         raise _misuse(f"the graph description has {len(encoded)} bytes, the limit is {MAX_BYTES}")
     return encoded
@@ -285,7 +289,9 @@ def decode(data: memoryview) -> FusedGraph:
             constants.append(_decode_const(op))
         else:
             nodes.append(_node(op, tuple(tensor_names[reference] for reference in op.references)))
-    return FusedGraph(name, tuple(inputs), tuple(outputs), tuple(nodes), tuple(constants))
+    entries = (_decode_entry(wire.as_message(value)) for number, value in wire.fields(data) if number == 11)
+    attrs = {key: _decode_attribute(content) for key, content in entries}
+    return FusedGraph(name, tuple(inputs), tuple(outputs), tuple(nodes), tuple(constants), attrs)
 
 
 @dataclass(slots=True)

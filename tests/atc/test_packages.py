@@ -11,9 +11,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import small_models
+
+from acl_runtime.om import open_package
 
 ROOT = Path(__file__).parents[2]
 OM_TESTS = ROOT / "tests" / "om"
@@ -95,3 +98,16 @@ def test_netron_shows_a_node_for_each_kernel_and_host_task(atc, tmp_path, name):
     [graph] = shown["graphs"]
     tasks = [n for n in graph["nodes"] if n["type"] not in ("Data", "NetOutput", "Const")]
     assert len(tasks) == made["kernels"] + len(made["aicpu_nodes"])
+
+
+def test_viewers_see_ascend_types_and_the_nodes_of_the_model(atc, tmp_path):
+    """Nodes have the types of Ascend's tools, and say which nodes of the model they compute."""
+    path = small_models.save("mlp", tmp_path)
+    names = {n.name or None for n in onnx.load(str(path)).graph.node}
+    assert atc(f"--model={path}", "--framework=5", f"--output={tmp_path / 'o'}", "--soc_version=Ascend310P3", "--log=null")[0] == 0
+    graph = open_package(tmp_path / "o.om").graph()
+    assert graph.attrs["soc_version"] == "Ascend310P3"
+    assert graph.attrs["atc_cmdline"] == "atc --framework=5 --soc_version=Ascend310P3"
+    assert any(node.type == "MatMulV2" and node.attrs["family"] == "matmul" for node in graph.nodes)
+    found = {name for node in graph.nodes for name in node.source_names}
+    assert found and (None in names or found <= names)
