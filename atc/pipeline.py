@@ -46,6 +46,7 @@ from graph_opt.simplify import (
     RemoveIdentities,
     SelectBranches,
     SimplifyArithmetic,
+    SplitWideOperators,
 )
 
 _NO_OVERRIDES = Overrides()
@@ -70,6 +71,7 @@ def shared_passes() -> list[Pass]:
     """What is done once, whatever the targets: simplify, bring quantisation to products, fuse by meaning."""
     return [
         *simplification(),
+        SplitWideOperators(),
         FlattenIf(),
         *simplification(),
         DequantizeLate(),

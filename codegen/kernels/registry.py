@@ -19,7 +19,7 @@ from codegen.kernels.signature import Signature, renamed, signature
 from codegen.kernels.tiling import Tiling, parse_tiling
 from codegen.targets import target as named_target
 from codegen.targets.target import Target
-from codegen.tile.text import parse_program
+from codegen.tile.text import MAX_LIST, parse_program
 from codegen.tile.verifier import VerifyError, verify
 from graph_opt.ir.core import Node
 from graph_opt.ir.ops.registry import is_fresh
@@ -105,6 +105,9 @@ def _tasks(node: Node, target: Target, tiling: Tiling | None = None) -> list[Rec
         raise NotLowerable(f"kernels of the family {family} have no tiling")
     lower = getattr(_module(family), f"lower_{family}")
     records: list[Record] = lower(node, target) if tiling is None else lower(node, target, tiling)
+    for record in records:
+        if isinstance(record, KernelRecord) and max(len(record.operands), len(record.dims)) > MAX_LIST:
+            raise NotLowerable(f"{len(record.operands)} operands: a kernel takes {MAX_LIST}")
     for record in records:
         fault = _fault(record.program, target.name) if isinstance(record, KernelRecord) else None
         if fault is not None:

@@ -15,6 +15,7 @@ from graph_opt.simplify.merge_transposes import MergeTransposes
 from graph_opt.simplify.remove_identities import RemoveIdentities
 from graph_opt.simplify.select_branches import SelectBranches
 from graph_opt.simplify.simplify_arithmetic import SimplifyArithmetic
+from graph_opt.simplify.split_wide_operators import SplitWideOperators
 
 __all__ = [
     "AbsorbExpands",
@@ -28,4 +29,5 @@ __all__ = [
     "RemoveIdentities",
     "SelectBranches",
     "SimplifyArithmetic",
+    "SplitWideOperators",
 ]
