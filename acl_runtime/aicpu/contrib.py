@@ -54,34 +54,6 @@ def _matmul_integer_to_float(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     return _scaled_product(a, a_scale, get(inputs, 4), b, b_scale, get(inputs, 5), get(inputs, 6))
 
 
-def _unpacked(packed: Array, bits: int) -> Array:
-    """Unsigned numbers of `bits` bits out of bytes along the last axis, the lowest bits first."""
-    each = 8 // bits
-    shifts = np.arange(each, dtype=np.uint8) * bits
-    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], packed.shape[-1] * each)
-
-
-@implementation(DOMAIN + "MatMulNBits")
-def _matmul_n_bits(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    a = np.asarray(inputs[0])
-    rows, depth, bits, block = attrs["N"], attrs["K"], attrs.get("bits", 4), attrs["block_size"]
-    zeros, groups, bias = get(inputs, 3), get(inputs, 4), get(inputs, 5)
-    blocks = -(-depth // block)
-    scales = wide(inputs[2]).reshape(rows, blocks)
-    weights = _unpacked(np.asarray(inputs[1]).reshape(rows, -1), bits)[:, :depth].astype(np.float64)
-    if zeros is None:
-        points = np.full((rows, blocks), float(1 << (bits - 1)))
-    elif np.asarray(zeros).dtype == np.uint8:
-        points = _unpacked(np.asarray(zeros).reshape(rows, -1), bits)[:, :blocks].astype(np.float64)
-    else:
-        points = wide(zeros).reshape(rows, blocks)
-    group = np.arange(depth) // block if groups is None else np.asarray(groups)[:depth]
-    weights = (weights - points[:, group]) * scales[:, group]
-    result = wide(a) @ weights.T
-    return np.asarray(result if bias is None else result + wide(bias)).astype(a.dtype)
-
-
 _ACTIVATIONS: dict[str, Callable[..., Array]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
@@ -218,74 +190,3 @@ def _qlinear_concat(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     scale, zero = inputs[:2]
     parts = [_whole(_real(*inputs[i : i + 3]), scale, zero, inputs[i]) for i in range(2, len(inputs), 3)]
     return np.concatenate(parts, axis=attrs["axis"])
-
-
-# Attention
-
-
-def _rotated(x: Array, cos: Array, sin: Array, positions: Array, interleaved: bool) -> Array:
-    """x [B, H, S, D] turned by the angles of positions [B, S]; the elements beyond the tables stay."""
-    c, s = wide(cos)[positions][:, None], wide(sin)[positions][:, None]
-    width = 2 * c.shape[-1]
-    turned, rest = x[..., :width], x[..., width:]
-    if interleaved:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        both = np.stack([a * c - b * s, a * s + b * c], axis=-1).reshape(turned.shape)
-    else:
-        a, b = np.split(turned, 2, axis=-1)
-        both = np.concatenate([a * c - b * s, a * s + b * c], axis=-1)
-    return np.concatenate([both, rest], axis=-1)
-
-
-@implementation(DOMAIN + "GroupQueryAttention")
-def _group_query_attention(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
-    """Outputs [B, S, H*D] and caches [B, Hkv, T, D]. Rows beyond a sequence's own length hold nothing of use."""
-    kind = np.asarray(inputs[0]).dtype
-    heads, kv_heads = attrs["num_heads"], attrs["kv_num_heads"]
-    past_k, past_v, cos, sin, given, bias, sink = (get(inputs, i) for i in (3, 4, 7, 8, 9, 10, 11))
-    batch, length, _width = np.shape(inputs[0])
-
-    def split(x: Array, count: int) -> Array:
-        return x.reshape(batch, length, count, -1).transpose(0, 2, 1, 3)
-
-    if get(inputs, 1) is None:
-        packed = split(wide(inputs[0]), heads + 2 * kv_heads)
-        q, k, v = np.split(packed, [heads, heads + kv_heads], axis=1)
-    else:
-        q, k, v = split(wide(inputs[0]), heads), split(wide(inputs[1]), kv_heads), split(wide(inputs[2]), kv_heads)
-    totals = np.asarray(inputs[5]).reshape(-1).astype(np.int64) + 1
-    whole = int(np.asarray(inputs[6]).reshape(-1)[0])
-    # A first prompt may be padded behind; later calls append to each sequence.
-    before = np.zeros_like(totals) if whole == length else totals - length
-    positions = before[:, None] + np.arange(length) if given is None else np.asarray(given).reshape(batch, length)
-    if attrs.get("do_rotary", 0):
-        q, k = (_rotated(x, cos, sin, positions, bool(attrs.get("rotary_interleaved", 0))) for x in (q, k))
-    room = max(whole, 0 if past_k is None else np.shape(past_k)[2])
-    caches = []
-    for new, old in ((k, past_k), (v, past_v)):
-        cache = np.zeros((batch, kv_heads, room, new.shape[-1]))
-        for b in range(batch):
-            if old is not None:
-                cache[b, :, : before[b]] = wide(old)[b, :, : before[b]]
-            cache[b, :, before[b] : before[b] + length] = new[b]
-        caches.append(cache)
-    keys, values = (np.repeat(c, heads // kv_heads, axis=1)[:, :, :whole] for c in caches)
-    scores = q @ keys.swapaxes(-1, -2) * (attrs.get("scale") or 1 / np.sqrt(q.shape[-1]))
-    cap = attrs.get("softcap") or 0.0
-    scores = np.tanh(scores / cap) * cap if cap else scores
-    if bias is not None:
-        scores = scores + wide(bias)[..., :whole]
-    rows, columns = (before[:, None] + np.arange(length))[:, None, :, None], np.arange(whole)
-    hidden = columns > rows if attrs.get("causal", 1) else columns >= totals[:, None, None, None]
-    window = attrs.get("local_window_size", -1)
-    if window > 0:
-        hidden = hidden | (columns <= rows - window)
-    scores = np.where(hidden, -np.inf, scores)
-    if sink is not None or attrs.get("smooth_softmax", -1) == 1:
-        extra = np.zeros(heads) if sink is None else wide(sink)
-        column = np.broadcast_to(extra.reshape(1, -1, 1, 1), (*scores.shape[:-1], 1))
-        weights = softmax(np.concatenate([scores, column], axis=-1))[..., :-1]
-    else:
-        weights = softmax(scores)
-    result = (weights @ values).transpose(0, 2, 1, 3).reshape(batch, length, -1)
-    return result.astype(kind), *(c.astype(kind) for c in caches)

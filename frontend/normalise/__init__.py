@@ -5,7 +5,11 @@ Knows operators, one node at a time; knows neither files nor the rest of the gra
 """
 
 from frontend.normalise import (  # noqa: F401 (importing a family registers its rules)
+    block_quantised,
+    contrib,
+    contrib_attention,
     elementwise,
+    group_query,
     image,
     matrix,
     movement,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -77,10 +78,42 @@ class PendingNode:
 
     def emit(self, op: str, inputs: Iterable[Value | None], attrs: Mapping[str, AttrValue] | None = None) -> Value:
         """A helper node before this one; its only output, typed."""
-        output = self.graph.add_value(self.free_name(f"{self.name}.{op.lower()}"), F32, None)
-        node = self.graph.add_node(op, inputs, [output], attrs, name=output.name)
+        return self.emit_all(op, inputs, attrs, 1)[0]
+
+    def emit_all(
+        self, op: str, inputs: Iterable[Value | None], attrs: Mapping[str, AttrValue] | None, count: int
+    ) -> list[Value]:
+        """A helper node before this one; its first `count` outputs, typed."""
+        outputs = [self.graph.add_value(self.free_name(f"{self.name}.{op.lower()}"), F32, None) for _ in range(count)]
+        node = self.graph.add_node(op, inputs, outputs, attrs, name=outputs[0].name)
         infer_node(self.graph, node)
-        return output
+        return outputs
+
+    def wants(self, index: int) -> bool:
+        """Whether the model gives output `index` a name."""
+        return index < len(self.outputs) and bool(self.outputs[index])
+
+    def give(self, index: int, value: Value) -> None:
+        """A helper makes output `index`, one behind the first; the node itself loses it."""
+        if self.wants(index):
+            self.replaced[self.outputs[index]] = self.emit("Identity", [value])
+            self.outputs[index] = ""
+
+    def number(self, name: str, default: float | None = None) -> Any:
+        """An attribute that is one number; InvalidModel if it is missing and has no default, or is something else."""
+        value = self.attrs.get(name, default)
+        if value is None:
+            raise self.error(f"the attribute {name} is missing")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(f"the attribute {name} is no number")
+        return value
+
+    def refuse(self, what: str) -> InvalidModel:
+        """The error for a form of an operator that openatc does not compute."""
+        return InvalidModel(
+            f"{what} is not supported", where={"node": self.name, "op": self.op},
+            remedy="export without it, or register the operator with atc.register_op",
+        )  # fmt: skip
 
     def become(self, op: str, inputs: Iterable[Value | None], attrs: Mapping[str, AttrValue] | None = None) -> None:
         """This node is from now on another one, in the newest form."""

@@ -18,7 +18,7 @@ from graph_opt.ir.ops.registry import (
     declare,
     same,
 )  # fmt: skip
-from tensor_types.dims import Dim, floordiv
+from tensor_types.dims import Dim
 from tensor_types.dtypes import F32
 
 DOMAIN = "com.microsoft::"
@@ -42,11 +42,6 @@ def _fused_matmul(ctx: Inference) -> None:
 
 def _matmul_f32(ctx: Inference) -> None:
     ctx.set(0, F32, matmul_shape(ctx, ctx.shape(0), ctx.shape(1)))
-
-
-def _matmul_n_bits(ctx: Inference) -> None:
-    shape = ctx.shape()
-    ctx.set(0, ctx.dtype(), None if shape is None else (*shape[:-1], int(ctx.attr("N"))))
 
 
 def _quantized_binary(ctx: Inference) -> None:
@@ -81,21 +76,6 @@ def _lstm(ctx: Inference) -> None:
     ctx.set(2, F32, (directions, batch, hidden))
 
 
-def _grouped_query(ctx: Inference) -> None:
-    """Query [B, S, H*D], or Q, K and V packed along the last axis; caches [B, Hkv, T, D]."""
-    q, past = ctx.shape(0), ctx.shape(3) if ctx.has(3) else None
-    if q is None:
-        return ctx.set_all(ctx.dtype(), None)
-    heads, kv_heads = int(ctx.attr("num_heads")), int(ctx.attr("kv_num_heads"))
-    packed = not ctx.has(1)
-    depth = floordiv(q[2], heads + 2 * kv_heads if packed else heads)
-    ctx.set(0, ctx.dtype(), (q[0], q[1], depth * heads))
-    for index in (1, 2):
-        # The cache is as long as the longest sequence of the batch, which only the data says, or the buffer given.
-        length = ctx.fresh(index=index, axis=2)
-        ctx.set(index, ctx.dtype(), (q[0], kv_heads, length, depth if past is None else past[3]))
-
-
 def _contrib(names: str, inputs: str, kind: str, rule: Rule, attrs: dict[str, object] | None = None) -> None:
     declare(" ".join(DOMAIN + name for name in names.split()), inputs, kind, rule, attrs)
 
@@ -106,10 +86,6 @@ _contrib(
 )  # fmt: skip
 _contrib("DynamicQuantizeMatMul", "A B b_scale b_zero_point? bias?", "cube", _matmul_f32)
 _contrib("MatMulIntegerToFloat", "A B a_scale b_scale a_zero_point? b_zero_point? bias?", "cube", _matmul_f32)
-_contrib(
-    "MatMulNBits", "A B scales zero_points? g_idx? bias?", "cube", _matmul_n_bits,
-    {"K": INT, "N": INT, "accuracy_level": 0, "bits": 4, "block_size": INT, "weight_prepacked": 0},
-)  # fmt: skip
 _contrib(
     "FusedConv", "X W B? Z?", "cube", conv_like(0, 1, 0, 2),
     {**WINDOW, "group": 1, "activation": STRING, "activation_params": FLOATS},
@@ -144,14 +120,4 @@ _contrib(
     "X W R B? sequence_lens? initial_h? initial_c? P? W_scale W_zero_point R_scale R_zero_point", "cube", _lstm,
     {"activation_alpha": FLOATS, "activation_beta": FLOATS, "activations": STRINGS, "clip": FLOAT,
      "direction": "forward", "hidden_size": INT, "input_forget": 0},
-)  # fmt: skip
-_contrib(
-    "GroupQueryAttention",
-    "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? "
-    "attention_bias? head_sink? k_scale? v_scale? q_norm_weight? k_norm_weight? query_seqlens?",
-    "cube", _grouped_query,
-    {"causal": 1, "do_rotary": INT, "k_norm_epsilon": FLOAT, "k_quant_type": "NONE", "kv_cache_bit_width": INT,
-     "kv_num_heads": INT, "local_window_size": -1, "num_heads": INT, "q_norm_epsilon": FLOAT, "qk_norm_epsilon": 1e-6,
-     "qk_output": 0, "rotary_interleaved": INT, "scale": FLOAT, "sliding_window_cache": 0, "smooth_softmax": -1,
-     "softcap": FLOAT, "v_quant_type": "NONE"},
 )  # fmt: skip
