@@ -7,7 +7,7 @@ Division and mod round towards minus infinity, as in Python. Divisors must be po
     >>> m = dim("m"); str(ceildiv(m, 64) * 64 - m)
     '64*((m + 63)//64) - m'
 
-`prove_le(a, b, ranges)` decides a <= b for every value of the dims in their ranges; it is sound, not complete.
+`tensor_types.proofs` decides a <= b for every value of the dims in their ranges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from math import gcd
 from typing import TypeAlias
 
-from tensor_types.effort import TooMuchWork, effort, exhausted, spend
+from tensor_types.effort import TooMuchWork, spend
 
 MAX_TERMS = 4096
 """Most terms of an expression."""
@@ -27,8 +27,6 @@ MAX_DEGREE = 64
 """Most factors of a term."""
 MAX_TEXT = 1 << 14
 """Longest text of one non-linear term, in characters."""
-_PROOF_STEPS = 200_000
-"""Most steps of one proof; one that needs more counts as not found."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,11 @@ class Atom:
     @cached_property
     def _hash(self) -> int:
         return hash((self.kind, self.name, self.args))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every dim name that occurs in it."""
+        return frozenset({self.name}) if self.kind == "dim" else frozenset().union(*map(names, self.args))
 
     @cached_property
     def _text(self) -> str:
@@ -77,12 +80,13 @@ def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
 class Expr:
     """A non-constant dimension expression; build it with `dim`, arithmetic and the functions of this module."""
 
-    __slots__ = ("terms", "_hash")
+    __slots__ = ("terms", "_hash", "_names")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        self._names: frozenset[str] | None = None
 
     @property
     def is_name(self) -> bool:
@@ -125,7 +129,7 @@ class Expr:
         if isinstance(other, int):
             return Expr(tuple((m, f * other) for m, f in self.terms)) if other else 0
         product: dict[Monomial, int] = {}
-        factor = _terms(other)
+        factor = terms(other)
         degree = max(len(m) for m, _ in self.terms) + max((len(m) for m, _ in factor), default=0)
         spend(len(self.terms) * len(factor) * (1 + degree // 4))
         if len(self.terms) * len(factor) > 4 * MAX_TERMS or degree > MAX_DEGREE:
@@ -134,7 +138,7 @@ class Expr:
             for right, b in factor:
                 key = tuple(sorted(left + right, key=str))
                 product[key] = product.get(key, 0) + a * b
-        return _make(product)
+        return make(product)
 
     __rmul__ = __mul__
 
@@ -151,13 +155,15 @@ class Expr:
 Dim: TypeAlias = int | Expr
 
 
-def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
+def terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
+    """The terms of a value: products of atoms with their factors."""
     if isinstance(value, Expr):
         return value.terms
     return (((), int(value)),) if value else ()
 
 
-def _make(terms: Mapping[Monomial, int]) -> Dim:
+def make(terms: Mapping[Monomial, int]) -> Dim:
+    """The sum of products of atoms (sorted by their text) with factors, in normal form."""
     kept = [(m, f) for m, f in terms.items() if f]
     if not kept:
         return 0
@@ -177,10 +183,10 @@ def _sum(left: Dim, right: Dim, sign: int) -> Dim:
         return Expr((*head, ((), constant))) if constant else Expr(head)
     if isinstance(left, int) and isinstance(right, Expr):
         return _sum(right if sign > 0 else right * -1, left, 1)
-    total = dict(_terms(left))
-    for monomial, factor in _terms(right):
+    total = dict(terms(left))
+    for monomial, factor in terms(right):
         total[monomial] = total.get(monomial, 0) + sign * factor
-    return _make(total)
+    return make(total)
 
 
 def _atom(kind: str, *args: Dim) -> Expr:
@@ -197,7 +203,7 @@ def dim(name: str) -> Expr:
 
 def _content(value: Dim) -> int:
     common = 0
-    for _, factor in _terms(value):
+    for _, factor in terms(value):
         common = gcd(common, factor)
     return common
 
@@ -206,11 +212,11 @@ def _split(value: Dim, divisor: int) -> tuple[Dim, Dim]:
     """(q, r) with value = divisor*q + r, where r holds what the divisor does not divide term by term."""
     quotient: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
-    for monomial, factor in _terms(value):
+    for monomial, factor in terms(value):
         q, r = divmod(factor, divisor)
         quotient[monomial] = q
         rest[monomial] = r
-    return _make(quotient), _make(rest)
+    return make(quotient), make(rest)
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -253,7 +259,7 @@ def _shifted_floordiv(value: Dim) -> tuple[Dim, int, int] | None:
     """(x, a, c) when the value is x//a + c with a positive int a."""
     found: Atom | None = None
     constant = 0
-    for monomial, factor in _terms(value):
+    for monomial, factor in terms(value):
         if not monomial:
             constant = factor
         elif found is None and factor == 1 and len(monomial) == 1 and monomial[0].kind == "floordiv":
@@ -270,7 +276,7 @@ def _exact_ratio(a: Dim, b: Expr) -> Dim | None:
     if len(b.terms) != 1:
         return None
     (monomial, factor), out = b.terms[0], {}
-    for candidate, value in _terms(a):
+    for candidate, value in terms(a):
         rest = list(candidate)
         for atom in monomial:
             if atom not in rest:
@@ -279,7 +285,7 @@ def _exact_ratio(a: Dim, b: Expr) -> Dim | None:
         if value % factor:
             return None
         out[tuple(rest)] = value // factor
-    return _make(out)
+    return make(out)
 
 
 def mod(a: Dim, b: Dim) -> Dim:
@@ -316,7 +322,7 @@ def _extremum(kind: str, values: tuple[Dim, ...]) -> Dim:
     # Values that differ by a constant are decided here: min(m, m + 3) is m.
     groups: dict[Dim, int] = {}
     for value in flat:
-        constant = next((f for m, f in _terms(value) if m == ()), 0)
+        constant = next((f for m, f in terms(value) if m == ()), 0)
         base = value - constant
         groups[base] = pick(groups[base], constant) if base in groups else constant
     kept = [base + constant for base, constant in groups.items()]
@@ -356,18 +362,16 @@ def product(values: object) -> Dim:
     return total
 
 
+_NO_NAMES: frozenset[str] = frozenset()
+
+
 def names(value: Dim) -> frozenset[str]:
     """Every dim name that occurs in the value."""
     if isinstance(value, int):
-        return frozenset()
-    found: set[str] = set()
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            if atom.kind == "dim":
-                found.add(atom.name)
-            for arg in atom.args:
-                found |= names(arg)
-    return frozenset(found)
+        return _NO_NAMES
+    if value._names is None:
+        value._names = frozenset().union(*(atom.names for monomial, _ in value.terms for atom in monomial))
+    return value._names
 
 
 OPERATIONS: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "min": dmin, "max": dmax}
@@ -384,14 +388,15 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
         part: Dim = factor
         for atom in monomial:
             if atom.kind == "dim":
-                part = part * env.get(atom.name, _named(atom))
+                part = part * env.get(atom.name, named(atom))
             else:
                 part = part * OPERATIONS[atom.kind](*(substitute(a, env) for a in atom.args))
         total = total + part
     return total
 
 
-def _named(atom: Atom) -> Expr:
+def named(atom: Atom) -> Expr:
+    """The atom as an expression."""
     return Expr((((atom,), 1),))
 
 
@@ -456,8 +461,8 @@ def _parse_sum(tokens: list[str], at: int, depth: int) -> tuple[Dim, int]:
 
 def _bounded(value: Dim) -> Dim:
     """Text from outside must not grow into huge polynomials."""
-    terms = _terms(value)
-    if len(terms) > 256 or any(len(m) > 16 or abs(f) > 1 << 64 for m, f in terms):
+    found = terms(value)
+    if len(found) > 256 or any(len(m) > 16 or abs(f) > 1 << 64 for m, f in found):
         raise ValueError("dim expression too large")
     return value
 
@@ -498,160 +503,3 @@ def _expect(tokens: list[str], at: int, token: str) -> int:
     if at >= len(tokens) or tokens[at] != token:
         raise ValueError(f"expected {token!r} in a dim expression")
     return at + 1
-
-
-Range: TypeAlias = tuple[Dim, Dim | None]
-"""Inclusive lowest and highest value of a dim; either may be an expression of other dims, None is unbounded."""
-
-
-def prove_le(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
-    """True only if a <= b for all dims in their ranges (a dim without a range is >= 0)."""
-    try:
-        with effort(_PROOF_STEPS):
-            return _nonneg(b - a, ranges, 24, [2000])
-    except TooMuchWork:
-        if exhausted():
-            raise  # not this proof alone, but all that the caller allows
-        return False
-
-
-def _low_high(value: Dim, ranges: Mapping[str, Range], depth: int) -> tuple[int | None, int | None]:
-    """Constant bounds by interval arithmetic; None is unbounded."""
-    spend(1)
-    low: int | None = 0
-    high: int | None = 0
-    for monomial, factor in _terms(value):
-        lo: int | None = 1
-        hi: int | None = 1
-        for atom in monomial:
-            alo, ahi = _atom_bounds(atom, ranges, depth)
-            if lo is not None and alo is not None and lo >= 0 and alo >= 0:
-                lo, hi = lo * alo, None if hi is None or ahi is None else hi * ahi
-            elif None not in (lo, hi, alo, ahi):
-                corners = [x * y for x in (lo, hi) for y in (alo, ahi)]  # type: ignore[operator]
-                lo, hi = min(corners), max(corners)
-            else:
-                lo = hi = None
-        if factor < 0:
-            lo, hi = hi, lo
-        low = None if low is None or lo is None else low + factor * lo
-        high = None if high is None or hi is None else high + factor * hi
-    return low, high
-
-
-def _atom_bounds(atom: Atom, ranges: Mapping[str, Range], depth: int) -> tuple[int | None, int | None]:
-    if depth <= 0:
-        return None, None
-    if atom.kind == "dim":
-        first, last = ranges.get(atom.name, (0, None))
-        low = _low_high(first, ranges, depth - 1)[0]
-        return low, None if last is None else _low_high(last, ranges, depth - 1)[1]
-    bounds = [_low_high(a, ranges, depth - 1) for a in atom.args]
-    lows, highs = [b[0] for b in bounds], [b[1] for b in bounds]
-    if atom.kind == "min":
-        known = [h for h in highs if h is not None]
-        return (None if None in lows else min(lows)), (min(known) if known else None)  # type: ignore[type-var]
-    if atom.kind == "max":
-        known = [v for v in lows if v is not None]
-        return (max(known) if known else None), (None if None in highs else max(highs))  # type: ignore[type-var]
-    divisor = atom.args[1]
-    if atom.kind == "mod":
-        top = highs[1]
-        inner = highs[0] if lows[0] is not None and lows[0] >= 0 else None
-        tops = [t for t in (None if top is None else top - 1, inner) if t is not None]
-        return 0, min(tops) if tops else None
-    if isinstance(divisor, int):
-        return (
-            None if lows[0] is None else lows[0] // divisor,
-            None if highs[0] is None else highs[0] // divisor,
-        )
-    if lows[0] is not None and lows[0] >= 0:
-        return 0, highs[0]
-    return None, None
-
-
-def _replace(value: Dim, old: Atom, new: Dim) -> Dim:
-    """The value with every top-level occurrence of an atom replaced."""
-    total: Dim = 0
-    for monomial, factor in _terms(value):
-        part: Dim = factor
-        for atom in monomial:
-            part = part * (new if atom == old else _named(atom))
-        total = total + part
-    return total
-
-
-def _nonneg(value: Dim, ranges: Mapping[str, Range], depth: int, steps: list[int]) -> bool:
-    """value >= 0 for all dims in their ranges; `steps` counts down over the whole proof, which may branch."""
-    low = _low_high(value, ranges, 6)[0]
-    if low is not None and low >= 0:
-        return True
-    steps[0] -= 1
-    if depth <= 0 or steps[0] < 0 or isinstance(value, int) or len(value.terms) > 1024:
-        return False
-    linear = {m[0]: f for m, f in value.terms if len(m) == 1}
-    seen_elsewhere = {a for m, _ in value.terms if len(m) > 1 for a in m}
-    # The extreme of a linear expression lies at an end of a dim's range. Dims that no other range depends on go first:
-    # nothing is lost with them, and an end may cancel a min or max as a whole.
-    depends = {n for other in ranges.values() for end in other if end is not None for n in names(end)}
-    inside = {n for m, _ in value.terms for a in m if a.kind != "dim" for n in names(_named(a))}
-    movable = [a for a in linear if a.kind == "dim" and a.name in ranges and a.name not in inside]
-    movable = sorted((a for a in movable if a not in seen_elsewhere), key=lambda a: (a.name in depends, a.name))
-    for atom in movable:
-        end = ranges[atom.name][linear[atom] < 0]
-        if end is not None and atom.name not in depends:
-            return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
-    for atom, factor in linear.items():
-        if atom.kind in ("min", "max") and atom not in seen_elsewhere:
-            # -k*min(x, y) >= -k*x, so either bound suffices; +k*min(x, y) needs both. max is the mirror image.
-            either = (factor < 0) == (atom.kind == "min")
-            trials = (_nonneg(_replace(value, atom, arg), ranges, depth - 1, steps) for arg in atom.args)
-            return any(trials) if either else all(trials)
-    for atom, factor in linear.items():
-        if atom.kind == "floordiv" and atom not in seen_elsewhere and factor in (1, -1):
-            # Both are equivalences: x//y <= r iff x <= r*y + y - 1, and -r <= x//y iff -r*y <= x.
-            x, y = atom.args
-            rest = _replace(value, atom, 0)
-            exact = rest * y + x if factor > 0 else rest * y + y - 1 - x
-            if _nonneg(exact, ranges, depth - 1, steps):
-                return True
-        if atom.kind == "floordiv" and isinstance(atom.args[1], int) and atom not in seen_elsewhere:
-            divisor = atom.args[1]
-            if factor % divisor:
-                return _nonneg(value * divisor, ranges, depth - 1, steps)
-            exact = _atom("floordiv", *atom.args) * factor
-            return _nonneg(
-                value - exact + (atom.args[0] - mod(atom.args[0], divisor)) * (factor // divisor),
-                ranges,
-                depth - 1,
-                steps,
-            )
-    for atom in movable:
-        end = ranges[atom.name][linear[atom] < 0]
-        if end is not None and not (isinstance(end, int) and isinstance(ranges[atom.name][0], int)):
-            return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
-    # A product of a loop variable and another non-negative dim is monotone in the variable as well.
-    for monomial, factor in value.terms:
-        for atom in monomial:
-            if len(monomial) < 2 or atom.kind != "dim" or atom.name not in ranges or atom.name in inside:
-                continue
-            first, last = ranges[atom.name]
-            group = [(m, f) for m, f in value.terms if atom in m]
-            if any(m.count(atom) != 1 or (f < 0) != (factor < 0) for m, f in group):
-                continue
-            end = first if factor > 0 else last
-            if end is not None and all(
-                _known_nonneg(_make({tuple(x for x in m if x != atom): 1}), ranges) for m, _ in group
-            ):
-                return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
-    # Last, a remainder by its own bounds: what it shares with the rest of the value is lost.
-    for atom, factor in linear.items():
-        if atom.kind == "mod" and atom not in seen_elsewhere:
-            end = 0 if factor > 0 else atom.args[1] - 1
-            return _nonneg(_replace(value, atom, end), ranges, depth - 1, steps)
-    return False
-
-
-def _known_nonneg(value: Dim, ranges: Mapping[str, Range]) -> bool:
-    low = _low_high(value, ranges, 6)[0]
-    return low is not None and low >= 0

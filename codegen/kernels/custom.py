@@ -18,8 +18,9 @@ from codegen.tile.verifier import VerifyError, verify
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops.custom import TensorType, type_of
 from graph_opt.plan.records import KernelRecord, Record, TaskOperand
-from tensor_types.dims import Dim, dim, product, prove_le, substitute
+from tensor_types.dims import Dim, dim, product, substitute
 from tensor_types.errors import InvalidModel, OpenAtcError
+from tensor_types.proofs import prove_le
 
 ProgramFunction = Callable[
     [Sequence[TensorType | None], Sequence[TensorType], Target, Mapping[str, Any]], Program | str | None

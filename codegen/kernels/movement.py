@@ -17,7 +17,8 @@ from codegen.tile.ir import axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops.movement import OPEN_END
 from graph_opt.plan.records import AliasRecord, Record
-from tensor_types.dims import Dim, Range, dmax, dmin, product, prove_le
+from tensor_types.dims import Dim, dmax, dmin, product
+from tensor_types.proofs import Range, prove_le
 
 
 class Move:

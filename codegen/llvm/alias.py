@@ -17,7 +17,7 @@ from codegen.llvm.windows import compose
 from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import For, If, Instr, Program, ReadDim, Stmt, View, linear_index
 from codegen.tile.scopes import Ranges, ranges_at, with_axes
-from tensor_types.dims import prove_le
+from tensor_types.proofs import prove_le
 
 Path = tuple[tuple[int, int], ...]
 """Where a statement stands: (block number, index in it), outermost first; paths compare in program order."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tensor_types.dims import OPERATIONS, Atom, Dim, Expr, Range, dim, floordiv, mod, names, prove_le, substitute
+from tensor_types.dims import OPERATIONS, Atom, Dim, Expr, dim, floordiv, mod, names, substitute
+from tensor_types.proofs import Range, prove_le
 
 MAX_ACCESSES = 256
 """Most different accesses to one tensor that are compared pair by pair."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from codegen.tile.ir import For, If, Program, ReadDim, Stmt, View
-from tensor_types.dims import Dim, Expr, Range, dim, dmax, dmin, prove_le, substitute
+from tensor_types.dims import Dim, Expr, dim, dmax, dmin, substitute
+from tensor_types.proofs import Range, prove_le
 
 Ranges = dict[str, Range]
 """Every dim that is defined at a place, in order of definition."""

@@ -31,13 +31,15 @@ from codegen.tile.ir import ROLES, For, If, Instr, Param, Program, ReadDim, Stmt
 from codegen.tile.operand_rules import Rules
 from codegen.tile.scopes import narrow, with_axes
 from codegen.tile.text import MAX_NESTING, MAX_STATEMENTS, statement_to_text
-from tensor_types.dims import Dim, Expr, Range, dim, evaluate, names, parse, product, prove_le, substitute
+from tensor_types.dims import Dim, Expr, dim, evaluate, names, parse, product, substitute
 from tensor_types.dtypes import DType
 from tensor_types.effort import TooMuchWork, effort
 from tensor_types.errors import OpenAtcError
 from tensor_types.limits import VARIABLE, limit, shown
+from tensor_types.proofs import Proofs, Range
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_AXIS = re.compile(r"_(\d+)")
 _RESERVED = {"min", "max", "inf", "nan", "true", "false", "in", "body"}
 
 
@@ -81,13 +83,18 @@ class _Verifier:
     """How often the current statement runs, at most."""
     work: Dim = 0
     at: str = ""
+    proven: set[object] = field(default_factory=set)
+    """What has been proven here or further out: ranges only narrow on the way in, so it holds."""
+    proofs: Proofs | None = None
+    """Under the current ranges; None once they have changed."""
 
     def run(self) -> Bounds:
         self.declarations()
         self.at = "body"
         if sum(1 for _ in walk(self.program.body)) > MAX_STATEMENTS:
             raise self.error(f"more than {MAX_STATEMENTS} statements")
-        self.body(self.program.body, 0)
+        with self.scope():
+            self.body(self.program.body, 0)
         self.races()
         return self.bounds()
 
@@ -99,7 +106,14 @@ class _Verifier:
             raise self.error(reason)
 
     def le(self, a: Dim, b: Dim) -> bool:
-        return prove_le(a, b, self.ranges)
+        if isinstance(a, int) and isinstance(b, int):
+            return a <= b
+        if (a, b) not in self.proven:
+            self.proofs = self.proofs or Proofs(self.ranges)
+            if not self.proofs.le(a, b):
+                return False
+            self.proven.add((a, b))
+        return True
 
     def equal(self, a: Dim, b: Dim) -> bool:
         return a == b or (self.le(a, b) and self.le(b, a))
@@ -153,14 +167,18 @@ class _Verifier:
 
     def define(self, name: str, low: Dim, high: Dim | None) -> None:
         self.fresh(name)
-        self.require(not re.fullmatch(r"_\d+", name), f"{name} is an axis variable")
+        self.require(not _AXIS.fullmatch(name), f"{name} is an axis variable")
         self.require(".." not in name, f"{name} contains two dots")
         self.ranges[name] = (low, high)
+        self.proofs = None
 
     def known(self, value: Dim, axes: tuple[Dim, ...] = ()) -> None:
         """Every dim in the value is defined, or the variable of one of these axes; divisors and size are right."""
+        fact = ("known", value, axes)
+        if fact in self.proven:
+            return
         for name in sorted(names(value)):
-            axis = re.fullmatch(r"_(\d+)", name)
+            axis = _AXIS.fullmatch(name)
             fine = int(axis[1]) < len(axes) if axis else name in self.ranges
             self.require(fine, f"{name} is not defined")
         self.require(self.divisors(value), f"a divisor in {value} may be below 1")
@@ -169,6 +187,7 @@ class _Verifier:
             bounds = {**bounds, **{f"_{k}": magnitude(n, bounds) for k, n in enumerate(axes)}}
         for part in parts(value):
             self.sized.setdefault(magnitude(part, bounds))
+        self.proven.add(fact)
 
     def bounds(self) -> Bounds:
         """What is left to be asked when the dims are bound; VerifyError if no dims would do, or these ones do not."""
@@ -209,7 +228,6 @@ class _Verifier:
 
     def body(self, stmts: tuple[Stmt, ...], depth: int) -> None:
         self.require(depth <= MAX_NESTING, f"statements nested deeper than {MAX_NESTING}")
-        outside = dict(self.ranges)
         for stmt in stmts:
             self.at = statement_to_text(stmt)
             if isinstance(stmt, For):
@@ -237,14 +255,14 @@ class _Verifier:
                 self.magnitudes[stmt.var] = magnitude(stmt.high, self.magnitudes)
             else:
                 self.instruction(stmt)
-        self.ranges = outside
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        outside = self.ranges
-        self.ranges = dict(outside)
+        """What is defined and proven inside is forgotten behind it."""
+        outside = self.ranges, self.proven, self.proofs
+        self.ranges, self.proven, self.proofs = dict(self.ranges), set(self.proven), None
         yield
-        self.ranges = outside
+        self.ranges, self.proven, self.proofs = outside
 
     def condition(self, stmt: If, depth: int) -> None:
         self.known(stmt.left)
@@ -253,6 +271,7 @@ class _Verifier:
         for arm, holds in ((stmt.then, True), (stmt.orelse, False)):
             with self.scope():
                 narrow(self.ranges, stmt, holds)
+                self.proofs = None
                 self.body(arm, depth + 1)
 
     def instruction(self, instr: Instr) -> None:
@@ -313,12 +332,17 @@ class _Verifier:
                 raise self.error(str(problem)) from None
         if not bounded:
             return
-        ranges = with_axes(self.ranges, view)
+        proofs = None
         for axis, (index, size) in enumerate(zip(view.index, base.shape, strict=True)):
-            if not prove_le(0, index, ranges):
+            fact = ("inside", index, size, view.shape)
+            if fact in self.proven:
+                continue
+            proofs = proofs or Proofs(with_axes(self.ranges, view))
+            if not proofs.le(0, index):
                 raise self.error(f"axis {axis} of {view.base}: {index} may be negative")
-            if not prove_le(index, size - 1, ranges):
+            if not proofs.le(index, size - 1):
                 raise self.error(f"axis {axis} of {view.base}: {index} may reach beyond {size}")
+            self.proven.add(fact)
 
     def read(self, view: View) -> None:
         base = self.bases[view.base]
@@ -366,8 +390,9 @@ class _Verifier:
         renamed: dict[str, Dim] = {f"_{k}": dim(f"_{k}..2") for k in range(len(b.shape))}
         ranges = with_axes(self.ranges, a)
         ranges.update({f"_{k}..2": (0, extent - 1) for k, extent in enumerate(b.shape)})
+        proofs = Proofs(ranges)
         for left, right in zip(a.index, (substitute(i, renamed) for i in b.index), strict=True):
-            if prove_le(left + 1, right, ranges) or prove_le(right + 1, left, ranges):
+            if proofs.le(left + 1, right) or proofs.le(right + 1, left):
                 return True
         return False
 

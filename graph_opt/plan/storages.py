@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from graph_opt.plan.records import AliasRecord, KernelRecord
 from graph_opt.plan.task_graph import PlanInput, ValueInfo
-from tensor_types.dims import Dim, dmax, names, prove_le
+from tensor_types.dims import Dim, dmax, names
 from tensor_types.errors import InvalidModel, UnsupportedOperator
+from tensor_types.proofs import prove_le
 
 
 @dataclass(frozen=True)

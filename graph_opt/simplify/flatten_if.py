@@ -10,8 +10,9 @@ from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.move_branch import move_branch
 from graph_opt.simplify.scopes import control_graphs
-from tensor_types.dims import Range, product, prove_le
+from tensor_types.dims import product
 from tensor_types.dtypes import BOOL
+from tensor_types.proofs import Range, prove_le
 
 
 @dataclass(frozen=True)

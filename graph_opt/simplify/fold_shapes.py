@@ -13,7 +13,8 @@ from graph_opt.ir.ops.registry import content_of, is_fresh
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.simplify.scopes import control_graphs, replaceable
 from graph_opt.simplify.shape_targets import expand_target, reshape_target
-from tensor_types.dims import Dim, Range, names, prove_le
+from tensor_types.dims import Dim, names
+from tensor_types.proofs import Range, prove_le
 
 TO_THE_END = 2**31 - 1
 """Inference reads this as an end that no extent reaches; it fits i32 and i64."""

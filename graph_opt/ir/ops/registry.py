@@ -14,9 +14,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Requirement, Value
-from tensor_types.dims import Dim, Expr, Range, dim, dmax, names, prove_le
+from tensor_types.dims import Dim, Expr, dim, dmax, names
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
+from tensor_types.proofs import Range, prove_le
 
 INT, FLOAT, STRING, INTS, FLOATS, STRINGS, TENSOR, GRAPH, TYPE = (
     "int", "float", "string", "ints", "floats", "strings", "tensor", "graph", "type",
