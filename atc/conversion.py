@@ -150,7 +150,7 @@ def convert(
     if sign is not None:
         trust.read_private_key(sign)  # refused before the work, not after it
     with progress.stage("read"):
-        graph = read_model(source, options.input_shape or None, options.out_nodes)
+        graph = read_model(source, options.input_shape or None, options.out_nodes, options.dynamic_dims is not None)
         nodes_in = len(graph.nodes)
         bounds = index_bounds(graph)
         producers = {value.name: node.name for node in graph.nodes for value in node.outputs}

@@ -28,7 +28,7 @@ def model(tmp_path):
         ({"a:0": [(2, 9), (3, None), 8], "b": [(4, 20)]}, {"n": (4, 9), "t": (3, None)}),
         ({"a:0": [(2, 9), 7, 8], "b": [4]}, {}),
         ({0: [(2, 9), -1, 8], 1: [(9, 9)]}, {"t": (0, None)}),
-        ({"c": [(1, 9)]}, {"n": (0, None), "t": (0, None)}),
+        ({"c": [(6, 9)]}, {"n": (0, None), "t": (0, None), "batch": (6, 9)}),
     ],
 )
 def test_dims_get_the_ranges(model, wishes, dims):
@@ -40,7 +40,7 @@ def test_dims_get_the_ranges(model, wishes, dims):
     [
         ({"a:0": [(2, 3), -1, 8], "b": [(4, 5)]}, "E10050", "2~3 in another place, not 4~5"),
         ({"a:0": [4, -1, 8], "b": [5]}, "E10050", "4 in another place, not 5"),
-        ({"c": [(6, 9)]}, "E10050", "5 in the model, not 6~9"),
+        ({"a:0": [-1, -1, (9, 20)]}, "E10050", "8 in the model, not 9~20"),
         ({0: [-1, -1, 8], 1: [1], 2: [5], 3: [1]}, "E10016", "4 inputs, the model has 3"),
         ({"a0": [-1, -1, 8]}, "E10016", "did you mean 'a:0'?"),
         ({"b": [(1, 2), 3]}, "E10049", "2 dims"),
