@@ -1,11 +1,12 @@
 """pyACL's face over the runtime: `import acl` runs programs that were written for an Ascend device on this CPU.
 
 Takes handles, addresses and numbers, gives numbers and AscendCL's codes; holds no logic of models, memory or streams
-(`acl_runtime.device` does) and knows no compiler. An `acl` earlier on the import path, such as an installed CANN's,
-is the one that Python takes; put this one first to use it instead.
+(`acl_runtime.device` does). Only single operators know the compiler, which `acl.op._compiler` loads for the first one.
+An `acl` earlier on the import path, such as an installed CANN's, is the one that Python takes; put this one first to
+use it instead.
 """
 
-from acl import mdl, media, rt, util
+from acl import blas, mdl, media, op, rt, util
 from acl._data_types import (
     create_data_buffer,
     create_tensor_desc,
@@ -21,12 +22,14 @@ from acl._data_types import (
     get_tensor_desc_num_dims,
     get_tensor_desc_size,
     get_tensor_desc_type,
+    set_tensor_const,
     update_data_buffer,
 )
 from acl._life_cycle import app_log, finalize, finalize_reference, get_recent_err_msg, get_soc_name, init
 
 __all__ = [
     "app_log",
+    "blas",
     "create_data_buffer",
     "create_tensor_desc",
     "data_type_size",
@@ -48,7 +51,9 @@ __all__ = [
     "init",
     "mdl",
     "media",
+    "op",
     "rt",
+    "set_tensor_const",
     "update_data_buffer",
     "util",
 ]

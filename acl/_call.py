@@ -33,6 +33,12 @@ def integer(value: Any) -> int:
     return operator.index(value)
 
 
+def real(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    return float(operator.index(value))
+
+
 def text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"str expected, not {type(value).__name__}")

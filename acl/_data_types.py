@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acl._call import integer, integers, plain, status, valued, word
-from acl._process import handles
+from acl._process import handles, memory
 from acl_runtime.device import Code, DataBuffer, DeviceError, TensorDesc
 from acl_runtime.device.dataset import element_type
 
@@ -88,6 +88,15 @@ def get_tensor_desc_dim_v2(desc: int, index: int) -> int:
     if index >= len(dims):
         raise DeviceError(Code.INVALID_PARAM, f"there is no dim {index}, the tensor has {len(dims)}")
     return dims[index]
+
+
+@status(word, word, word)
+def set_tensor_const(desc: int, address: int, size: int) -> None:
+    """Says the values of an input of a single operator; they are read now."""
+    item = handles.get(desc, TensorDesc)
+    if not address or size < item.nbytes or not item.nbytes:
+        raise DeviceError(Code.INVALID_PARAM, f"{size} bytes at {address:#x}, the tensor has {item.nbytes}")
+    item.constant = memory().bytes(address, item.nbytes).tobytes()
 
 
 @plain(integer)

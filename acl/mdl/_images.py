@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acl._call import Function, integer, plain, status, valued, word
+from acl._call import Function, integer, plain, real, status, valued, word
 from acl._process import handles, models
 from acl.mdl._lookup import item
 from acl_runtime.device import Code, Dataset, DeviceError, TensorDescription
@@ -48,12 +48,6 @@ def destroy_aipp(aipp: int) -> None:
     handles.remove(aipp, Preparation)
 
 
-def _real(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"number expected, not {type(value).__name__}")
-    return float(value)
-
-
 def _setter(name: str, *kinds: Any) -> Function:
     """`set_aipp_<name>`, for a field of `Preparation`; those of a picture have its number last."""
 
@@ -78,8 +72,8 @@ _setters = {
         "crop_params": (integer,) * 6,
         "padding_params": (integer,) * 6,
         "dtc_pixel_mean": (integer,) * 5,
-        "dtc_pixel_min": (*(_real,) * 4, integer),
-        "pixel_var_reci": (*(_real,) * 4, integer),
+        "dtc_pixel_min": (*(real,) * 4, integer),
+        "pixel_var_reci": (*(real,) * 4, integer),
     }.items()
 }
 globals().update(_setters)

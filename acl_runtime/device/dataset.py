@@ -26,11 +26,13 @@ class DataBuffer:
 
 @dataclass(eq=False)
 class TensorDesc:
-    """What a caller says of a tensor: aclDataType, dims (-1: dynamic), aclFormat."""
+    """What a caller says of a tensor: aclDataType, dims (-1: dynamic), aclFormat, name, its bytes if they are known."""
 
     dtype: int
     dims: list[int]
     format: int
+    name: str = ""
+    constant: bytes | None = None
 
     @property
     def element_count(self) -> int:

@@ -35,12 +35,11 @@ class Execution:
 
 
 class DeviceModel:
-    """A loaded model. Executions of one model come one after the other."""
+    """A loaded model. Executions overlap, those of one model too; only a model with states takes turns."""
 
     def __init__(self, model_id: int, path: str | os.PathLike[str], threads: int) -> None:
         loaded = load_model(path)
         self._session = InferSession(0, path, threads)
-        self._lock = threading.Lock()
         self.description = describe(model_id, loaded)
 
     def prepare(self, inputs: Dataset, outputs: Dataset, memory: Memory, context: object, allocates: bool) -> Execution:
@@ -110,8 +109,7 @@ class DeviceModel:
 
     def _run(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         try:
-            with self._lock:
-                return self._session.infer(arrays, targets)
+            return self._session.infer(arrays, targets)
         except ResourceLimit as error:
             raise DeviceError(Code.EXEC_MEMORY_ALLOCATION, str(error)) from error
         except OpenAtcError as error:

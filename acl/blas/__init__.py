@@ -1,0 +1,3 @@
+"""acl.blas: products of matrices, as a single operator."""
+
+from acl.blas._products import *  # noqa: F403
