@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import small_models
@@ -76,3 +80,12 @@ def test_flags_of_the_modes_that_are_wrong(atc, mlp, given, code, flag):
     full = given if given[0].startswith("--mode=6") or given[0].startswith("--mode=1") else [*words(mlp), *given]
     ended, out, err = atc(*full)
     assert ended == 2 and FAILURE in out and code in err and flag in err, (out, err)
+
+
+def test_the_python_name_of_the_command(tmp_path, mlp):
+    ran = subprocess.run(
+        [sys.executable, "-m", "ge.pyatc", *words(mlp)], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )  # fmt: skip
+    assert ran.returncode == 0 and ran.stdout.splitlines() == [START, "...", SUCCESS], ran.stderr
+    assert (tmp_path / "out.om").exists()
