@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class LoadedModel:
 def _host_instance(package: Package, host: str) -> str:
     found = next((h for h in (host, PORTABLE) if section(h, "plan") in package), None)
     if found is None:
-        classes = ", ".join(package.header.get("classes", [])) or "none"
+        classes = _listed(package.header, "classes")
         raise PackageError(
             f"the package has no instance for host class {host} and no portable one (it has: {classes})",
             remedy="convert the model again on this machine, or with OPENATC_HOST=" + host,
@@ -88,9 +89,15 @@ def _host_instance(package: Package, host: str) -> str:
     return found
 
 
+def _listed(header: Mapping[str, Any], key: str) -> str:
+    """The names of a list of the header, for a message: whatever stands there."""
+    found = header.get(key)
+    return ", ".join(str(name)[:40] for name in found[:20]) if isinstance(found, list) and found else "none"
+
+
 def _chip_instance(package: Package, chip: str) -> str:
     if section(chip_instance(chip), "plan") not in package:
-        chips = ", ".join(package.header.get("chips", [])) or "none"
+        chips = _listed(package.header, "chips")
         raise PackageError(
             f"the package has no instance for {chip} (its chips: {chips})",
             remedy=f"convert the model again with --soc_version={chip}",

@@ -299,7 +299,10 @@ class _Reader:
                 self.size(extent if isinstance(extent, int) else str(extent))
             if shape is None:
                 raise ValueError("a tensor in memory has no shape")
-        return PlanValue(_text(row["name"]), DTYPES[name], shape, parse_format(_text(row["format"])), place)
+        format_ = parse_format(_text(row["format"]))
+        if shape is not None:
+            format_.physical_shape(shape)  # it is one of this rank
+        return PlanValue(_text(row["name"]), DTYPES[name], shape, format_, place)
 
     def place(self, row: object) -> Place:
         region, index, offset = _rows(row)

@@ -73,9 +73,11 @@ class Format:
         return self.steps[0].perm if len(self.steps) == 1 and isinstance(self.steps[0], Permute) else None
 
     def physical_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The physical extents of a tensor of the logical `shape`."""
+        """The physical extents of a tensor of the logical `shape`. ValueError if a step is for another rank."""
         dims = list(shape)
         for step in self.steps:
+            if len(step.perm) != len(dims) if isinstance(step, Permute) else step.axis >= len(dims):
+                raise ValueError(f"format {self} is not one of a tensor of rank {len(shape)}")
             if isinstance(step, Permute):
                 dims = [dims[p] for p in step.perm]
             elif isinstance(step, Split):

@@ -78,7 +78,7 @@ def images_of(header: Mapping[str, Any], names: Sequence[str]) -> dict[str, Imag
             if row["input"] not in names or row["format"] not in _CHANNELS or row["mode"] not in (STATIC, DYNAMIC):
                 raise ValueError(f"{row['input']}, {row['format']}, {row['mode']}")
             found[row["input"]] = ImageInput(row["mode"], row["format"], (height, width))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PackageError(
             f"the AIPP of the package makes no sense: {error!r}", remedy="convert the model again"
         ) from None

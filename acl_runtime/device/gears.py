@@ -131,7 +131,7 @@ def gears_of(header: Mapping[str, Any], inputs: Sequence[PlanValue]) -> Gears | 
         fits = known and kind in (BATCH, IMAGE, DIMS) and 0 < len(combinations) <= MOST
         if not fits or len({len(c) for c in combinations}) != 1 or any(n < 1 for c in combinations for n in c):
             raise ValueError("sizes do not fit the inputs")
-    except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, AssertionError) as error:
         raise PackageError(
             f"the gears of the package make no sense: {error!r}", remedy="convert the model again"
         ) from None

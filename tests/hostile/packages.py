@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from acl_runtime import InferSession
+from acl_runtime.device import DeviceError, DeviceModel
 from acl_runtime.om import open_package, write_package
 from atc.conversion import convert
 from tests.hostile.sources import LATE, model
@@ -101,7 +102,14 @@ class Case:
             path.write_bytes(self.bytes_of(draw, name))
         else:
             self.write(draw, name, path)
-        session = InferSession(0, path)
+        kind = draw.random()
+        if kind < 0.15:
+            try:
+                description = DeviceModel(1, str(path), 1).description
+                return f"described: {len(description.inputs)} inputs"
+            except DeviceError as error:
+                return f"device code {int(error.code)}"
+        session = InferSession(0, path, chip="Ascend910B2" if kind < 0.3 else None)
         draw_inputs = np.random.default_rng(draw.randrange(1 << 30))
         arrays = []
         for spec in session.get_inputs():
@@ -125,6 +133,12 @@ class Case:
         sections = {s.name: bytes(package.section(s.name)) for s in package.sections()}
         sections.pop("model_def")
         header = json.loads(sections.pop("header"))
+        if draw.random() < 0.3:
+            first = str(InferSession(0, self.folder / f"{name}.om").get_inputs()[0].name)
+            header["gears"] = {"kind": draw.choice(["batch", "image", "dims"]), "input": "g", "combinations": [[1], [4]],
+                               "axes": [{"input": first, "axis": 0, "value": 0}]}  # fmt: skip
+            header["aipp"] = [{"input": first, "source": [4, 4], "format": "YUV420SP_U8", "mode": "static"}]
+            change(draw, header)
         chosen = [s for s in sections if s.endswith(("/plan", "/programs")) or s == "constants"]
         weights = [3 if s.endswith("plan") else 1 for s in chosen]
         for _ in range(draw.choice([1, 1, 1, 2, 5])):
