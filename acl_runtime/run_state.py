@@ -108,7 +108,7 @@ class RunState:
         self._base[self._held] = [_address(a) for a in states]
         self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
         try:
-            self.run.execute(self._host_task, timed=timed)
+            self.run.execute(self.host_task, timed=timed)
         except TaskFailed as failed:
             task = self.plan.tasks[failed.task]
             reason = _REASONS.get(failed.code, "it failed with code {code} at {index}")
@@ -144,10 +144,10 @@ class RunState:
         if place.region == "constant" and value.dtype.kind == "handle":
             return self.binder.segment.constants[place.index]
         shape = self.binding.shapes[number]
-        physical = self._physical(number)
+        physical = self.physical(number)
         return value.format.to_logical(physical, shape)
 
-    def _physical(self, number: int) -> np.ndarray:
+    def physical(self, number: int) -> np.ndarray:
         """A view of a tensor's bytes in physical order."""
         value = self.plan.values[number]
         place = value.place
@@ -166,7 +166,8 @@ class RunState:
         nbytes = prod(shape) * value.dtype.bytes
         return memory[offset : offset + nbytes].view(value.dtype.numpy).reshape(shape)  # type: ignore[arg-type]
 
-    def _host_task(self, number: int) -> None:
+    def host_task(self, number: int) -> None:
+        """Runs a task that has no native code: an operator of the AI CPU, or a program of a chip."""
         assert self.binding is not None
         task = self.plan.tasks[number]
         if number in self.binding.faults:
@@ -224,7 +225,7 @@ class RunState:
                 where={"node": task.node, "op": task.op, "tensor": value.name},
                 remedy="this is a fault of the compiler: report it with the model",
             )
-        self._physical(number)[...] = value.format.to_physical(array)
+        self.physical(number)[...] = value.format.to_physical(array)
 
 
 def _owned(result: object, operands: Sequence[object]) -> object:

@@ -15,6 +15,7 @@ from acl_runtime.binding import Binding
 from acl_runtime.dims_of_shapes import TensorSpec
 from acl_runtime.executor import Executor
 from acl_runtime.internal_error import coded_errors
+from acl_runtime.isolated_tasks import IsolatedTasks
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
 from acl_runtime.plan_format import ModelPlan, PlanValue
@@ -192,6 +193,12 @@ class InferSession:
             where={"tensor": name},
             remedy="see tensor_names()",
         )
+
+    def isolated_tasks(self) -> IsolatedTasks:
+        """The tasks of the last run, to be run again on other inputs. Only with `keep=True`. InvalidModel."""
+        if not self._kept:
+            raise InvalidModel("no tensors were kept", remedy="open the session with keep=True and infer first")
+        return IsolatedTasks(self._kept)
 
     # Inputs and outputs
 

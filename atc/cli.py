@@ -116,7 +116,7 @@ def compare(
             print_json(found.as_dict())
         else:
             rows = [_row(r) for r in found.shown(all_rows)]
-            columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "max abs", "verdict", ""]
+            columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "isolated", "floor", "verdict", ""]
             out.print(table("", columns, rows))
             states = {s: sum(r.state == s for r in found.rows) for s in STATES}
             counts = ", ".join(f"{n} {s}" for s, n in states.items() if n or s not in ("reference", "unknown"))
@@ -131,9 +131,10 @@ def _row(row: Any) -> list[str]:
     left = [row.source, row.state, row.kernel, row.dtype]
     found = row.found
     if found is None:
-        return [*left, "-", "-", "-", row.verdict, row.note]
+        return [*left, "-", "-", "-", "-", row.verdict, row.note]
     cosine = "-" if found.cosine is None else f"{found.cosine:.7f}"
-    return [*left, cosine, f"{found.rel_l2:.2e}", f"{found.max_abs:.2e}", row.verdict, row.note]
+    errors = ["-" if d is None or d.rel_l2 is None else f"{d.rel_l2:.2e}" for d in (found, row.isolated, row.floor)]
+    return [*left, cosine, *errors, row.verdict, row.note]
 
 
 @app.command()

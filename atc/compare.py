@@ -28,17 +28,20 @@ STATES = ("compared", "reference", "unknown", "fused", "folded", "dead")
 
 @dataclass(frozen=True)
 class Difference:
-    """Device against golden. `cosine` is None where it says nothing (one element)."""
+    """Device against golden. `cosine` is None where it says nothing (one element); all are where no element is finite
+    on both sides."""
 
     cosine: float | None
-    rel_l2: float
-    max_abs: float
+    rel_l2: float | None
+    max_abs: float | None
     nonfinite: int
     """Elements that are non-finite on both sides in the same way."""
     mismatched: int
     """Elements of which one side is NaN or infinite and the other not so, or not the same."""
     note: str = ""
     """What the elements are that the numbers leave out."""
+    largest: float = 0.0
+    """Largest finite magnitude of golden."""
 
     def as_dict(self) -> dict[str, float | int | None]:
         return {"cosine": self.cosine, "rel_l2": self.rel_l2, "max_abs": self.max_abs}
@@ -66,6 +69,8 @@ def difference(device: Any, golden: Any) -> Difference:
     x, y = x[finite], y[finite]
     error = x - y
     note = _nonfinite_note(device, golden, int(same.sum())) if x.size < golden.size else ""
+    if golden.size and not x.size:
+        return Difference(None, None, None, int(same.sum()), int((~finite & ~same).sum()), note, _largest(golden))
     norm_x, norm_y, norm_e = (float(np.sqrt(np.dot(v, v))) for v in (x, y, error))
     if norm_x == 0.0 or norm_y == 0.0:
         cosine = 1.0 if norm_x == norm_y else 0.0
@@ -74,8 +79,14 @@ def difference(device: Any, golden: Any) -> Difference:
     rel_l2 = norm_e / norm_y if norm_y else norm_e
     max_abs = float(np.max(np.abs(error))) if error.size else 0.0
     return Difference(
-        None if golden.size <= 1 else cosine, rel_l2, max_abs, int(same.sum()), int((~finite & ~same).sum()), note
-    )
+        None if golden.size <= 1 else cosine, rel_l2, max_abs, int(same.sum()), int((~finite & ~same).sum()), note,
+        _largest(golden),
+    )  # fmt: skip
+
+
+def _largest(golden: np.ndarray) -> float:
+    finite = np.abs(golden[np.isfinite(golden)]) if golden.dtype.kind in "fcV" else np.empty(0)
+    return float(finite.max()) if finite.size else 0.0
 
 
 def _nonfinite_note(device: np.ndarray, golden: np.ndarray, same: int) -> str:
@@ -100,6 +111,8 @@ def verdict_of(found: Difference, dtype: str, quantised: bool = False) -> str:
     """'pass', 'warn' or 'fail' for a tensor computed in `dtype`; `quantised` if an activation was rounded before it."""
     if found.mismatched:
         return "fail"
+    if found.rel_l2 is None or found.max_abs is None:
+        return "pass"  # nothing is finite, in the same way on both sides
     limits = LIMITS["i8"] if quantised else LIMITS.get(dtype)
     if limits is None:
         return "pass" if found.max_abs == 0 else "fail"
@@ -126,12 +139,23 @@ class Row:
     verdict: str
     """'pass', 'warn', 'fail' or 'unknown'."""
     note: str = ""
-    """Why the verdict is not one of numbers, or which elements they leave out."""
+    """Why the verdict is not one of numbers, who is to blame, or which elements the numbers leave out."""
+    holder: str = ""
+    """The value of the package's graph that was read."""
+    isolated: Difference | None = None
+    """On the oracle's inputs, so without what came before; None where the tensor was not computed alone."""
+    floor: Difference | None = None
+    """What numpy makes of the same body, on the oracle's inputs and in the same dtypes."""
 
     def as_dict(self) -> dict[str, Any]:
         numbers = self.found.as_dict() if self.found else {"cosine": None, "rel_l2": None, "max_abs": None}
         return {"source": self.source, "kernel": self.kernel, "dtype": self.dtype, "state": self.state, **numbers,
-                "verdict": self.verdict, "note": self.note}  # fmt: skip
+                "isolated": _pair(self.isolated), "floor": _pair(self.floor), "verdict": self.verdict,
+                "note": self.note}  # fmt: skip
+
+
+def _pair(found: Difference | None) -> dict[str, float | None] | None:
+    return None if found is None else {"cosine": found.cosine, "rel_l2": found.rel_l2}
 
 
 @dataclass(frozen=True)

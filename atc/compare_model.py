@@ -15,10 +15,12 @@ import numpy as np
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from acl_runtime.om.replace_file import replace_file
-from atc.compare import Comparison, Row, difference, verdict_of
+from atc.compare import Comparison, Difference, Row, difference, verdict_of
 from atc.conversion import convert
 from atc.golden import Golden, golden_tensors
 from atc.inputs import read_files
+from atc.isolation import Alone, Isolation
+from atc.judging import Isolated, judged, measure
 from atc.options import Options
 from atc.run import session_inputs
 from atc.writing import writing
@@ -58,14 +60,45 @@ def compare_arrays(
         fed = _model_feeds(graph, session, feeds)
         golden = golden_tensors(model, fed, wanted)
         golden = replace(golden, values={**fed, **golden.values})
-        device = _Device(graph, session)
+        expected = {v: golden.values[s] for s, v in held.items() if s in golden.values}
+        isolation = Isolation(graph, session, package, expected)
+        device = _Device(graph, session, isolation)
         rows = [_row(device, source, origin, golden) for source, origin in graph.origins.items()]
+        rows = judged(rows, _alone(device, rows, golden), golden.parents, lambda r: device.compute_dtype(r, golden))
     rows = _inherited(rows, golden)
+    by_name = {r.source: r for r in rows}
     outputs = []
     for name, value in results.items():
         dtype = graph.values[name].dtype.name
-        outputs.append(_compared(name, device, name, dtype, value, golden))
+        row = _compared(name, device, name, dtype, value, golden)
+        outputs.append(_with_reason(row, by_name.get(name)))
     return Comparison(rows, outputs)
+
+
+def _alone(device: _Device, rows: Sequence[Row], golden: Golden) -> dict[str, Isolated]:
+    """What each compared tensor is on the oracle's inputs, by source tensor."""
+    holders: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.found is not None and row.source in golden.values:
+            holders.setdefault(row.holder, []).append(row)
+    found: dict[str, Isolated] = {}
+
+    def visit(name: str, alone: Alone) -> None:
+        for row in holders.get(name, ()):
+            measured = measure(alone, golden.values[row.source], device.compute_dtype(row, golden))
+            if measured is not None:
+                found[row.source] = measured
+
+    device.isolation.walk(device.ran, visit)
+    return found
+
+
+def _with_reason(output: Row, row: Row | None) -> Row:
+    """An output of the model keeps its own verdict; why it has it is what its row says."""
+    if row is None:
+        return output
+    verdict = "fail" if row.verdict == "fail" else output.verdict
+    return replace(output, verdict=verdict, note=row.note, isolated=row.isolated, floor=row.floor)
 
 
 def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -86,8 +119,9 @@ def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.nda
 class _Device:
     """What the package computed, by the names of its graph."""
 
-    def __init__(self, graph: Graph, session: InferSession) -> None:
+    def __init__(self, graph: Graph, session: InferSession, isolation: Isolation) -> None:
         self.graph = graph
+        self.isolation = isolation
         self.session = session
         self.in_memory = set(session.tensor_names())
         self.narrow = _narrow(graph)
@@ -103,10 +137,16 @@ class _Device:
         return True
 
     def kernel(self, name: str) -> str:
-        """Family of the kernel, or operator of the AI CPU task, that writes a value."""
+        """Name of the kernel, or operator of the AI CPU task, that writes a value."""
         value = self.graph.values.get(name)
         producer = value.producer if value is not None else None
-        return "" if producer is None else str(producer.attrs.get("family", producer.op))
+        return "" if producer is None else self.isolation.kernel(producer)
+
+    def compute_dtype(self, row: Row, golden: Golden) -> str:
+        """The dtype whose limits a row has: 'i8' behind quantised activations, else the narrowest float on the way."""
+        if "f" not in row.dtype:
+            return row.dtype
+        return "i8" if row.source in golden.quantised else self.narrow.get(row.holder, row.dtype)
 
 
 def _row(device: _Device, source: str, origin: Origin, golden: Golden) -> Row:
@@ -154,13 +194,13 @@ def _compared(name: str, device: _Device, holder: str, dtype: str, value: Any, g
     try:
         found = difference(value, expected)
     except ValueError as error:
-        return Row(name, state, kernel, dtype, None, "fail", str(error))
+        return Row(name, state, kernel, dtype, None, "fail", str(error), holder)
     narrow = device.narrow.get(holder)
     is_float = "f" in dtype
     verdict = verdict_of(found, narrow if narrow and is_float else dtype, name in golden.quantised)
     if verdict == "fail" and narrow and not is_float and not found.mismatched:
-        return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}")
-    return Row(name, state, kernel, dtype, found, verdict, "; ".join(filter(None, (note, found.note))))
+        return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}", holder)
+    return Row(name, state, kernel, dtype, found, verdict, "; ".join(filter(None, (note, found.note))), holder)
 
 
 def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
@@ -171,7 +211,7 @@ def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
     """
     # A zero point dilutes relative errors, so integers do not count.
     floats = (r for r in rows if r.found is not None and not r.found.mismatched and "f" in r.dtype)
-    errors = {r.source: r.found.rel_l2 for r in floats if r.found is not None}
+    errors = {r.source: r.found.rel_l2 for r in floats if r.found is not None and r.found.rel_l2 is not None}
 
     def nearest(name: str, seen: set[str]) -> float:
         worst = 0.0
@@ -186,7 +226,7 @@ def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
     def judged(row: Row) -> Row:
         if row.verdict != "fail" or row.found is None or row.found.mismatched or row.source not in golden.quantised:
             return row
-        if row.found.rel_l2 > _GROWTH * nearest(row.source, set()):
+        if row.note.startswith("at fault") or (row.found.rel_l2 or 0.0) > _GROWTH * nearest(row.source, set()):
             return row
         return replace(row, verdict="warn", note="inherited from roundings before it")
 
@@ -195,10 +235,17 @@ def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
 
 def write_csv(path: Path, found: Comparison) -> None:
     """One line a source tensor; PackageError if the file cannot be written."""
-    columns = ["source", "kernel", "dtype", "state", "cosine", "rel_l2", "max_abs", "verdict", "note"]
+    columns = ["source", "kernel", "dtype", "state", "cosine", "rel_l2", "max_abs", "isolated", "floor", "verdict",
+               "note"]  # fmt: skip
     with writing("--csv"), replace_file(path) as binary:
         file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        writer.writerows(row.as_dict() for row in found.rows)
+        writer.writerows(
+            {**row.as_dict(), "isolated": _rel_l2(row.isolated), "floor": _rel_l2(row.floor)} for row in found.rows
+        )
         file.detach()  # flushed, and still the file's owner's to close
+
+
+def _rel_l2(found: Difference | None) -> float | None:
+    return None if found is None else found.rel_l2

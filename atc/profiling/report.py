@@ -17,6 +17,7 @@ from acl_runtime.om import open_package
 from acl_runtime.profile import Profile, TaskTime
 from atc import __version__
 from atc.inputs import read_files
+from atc.kernel_names import kernel_name
 from atc.profiling.memory import MemoryUse, memory_use
 from atc.run import session_inputs
 from codegen.targets import target
@@ -209,11 +210,7 @@ class _Programs:
         return self._parsed[number]
 
     def name(self, task: TaskTime) -> str:
-        """The program's name and the start of its text's digest: equal kernels have equal names."""
-        if task.program is None:
-            return task.family
-        digest = hashlib.sha256(self._texts[task.program].encode()).hexdigest()[:8]
-        return f"{self._program(task.program).name}_{digest}"
+        return task.family if task.program is None else kernel_name(self._texts[task.program])
 
     def flops(self, task: TaskTime) -> float | None:
         if task.program is None:

@@ -66,3 +66,12 @@ def test_sequences_and_strings():
 def test_another_shape_is_refused():
     with pytest.raises(ValueError, match="shape"):
         difference(np.ones((2, 3)), np.ones((3, 2)))
+
+
+def test_no_metrics_where_nothing_is_comparable():
+    nothing = np.full(4, np.nan, np.float32)
+    found = difference(nothing, nothing)
+    assert (found.cosine, found.rel_l2, found.max_abs) == (None, None, None)
+    assert (found.nonfinite, found.mismatched) == (4, 0) and verdict_of(found, "f32") == "pass"
+    against_numbers = difference(nothing, np.ones(4, np.float32))
+    assert against_numbers.cosine is None and verdict_of(against_numbers, "f32") == "fail"

@@ -1,0 +1,98 @@
+"""One fault of the compiler is one red row, at the right layer, with the right one to blame."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import small_models
+from faults import spoil_graphs, spoil_kernel, without_node, wrong_constant
+
+from atc.compare import Comparison
+from atc.compare_model import compare_arrays
+
+N, info, array = onnx.helper.make_node, small_models.info, small_models.array
+RNG = np.random.default_rng(4)
+X = {"x": RNG.standard_normal((8, 8)).astype(np.float32) * 3}
+
+
+def layers(count: int = 5) -> onnx.ModelProto:
+    """x f32 [8, 8] → y: products with a softmax behind each, so that each is a kernel of its own and shown."""
+    nodes, constants, last = [], [], "x"
+    for n in range(count):
+        constants += [array(f"w{n}", RNG.standard_normal((8, 8)).astype(np.float32)),
+                      array(f"b{n}", RNG.standard_normal(8).astype(np.float32))]  # fmt: skip
+        nodes += [
+            N("MatMul", [last, f"w{n}"], [f"m{n}"], f"product{n}"),
+            N("Add", [f"m{n}", f"b{n}"], [f"h{n}"], f"bias{n}"),
+            N("Softmax", [f"h{n}"], [f"s{n}"], f"softmax{n}"),
+            N("Add", [f"s{n}", f"h{n}"], [f"z{n}"], f"sum{n}"),
+        ]
+        last = f"z{n}"
+    nodes.append(N("Transpose", [last], ["t"], "turn", perm=[1, 0]))
+    nodes.append(N("Cast", ["t"], ["whole"], "whole", to=onnx.TensorProto.INT32))
+    nodes.append(N("Cast", ["whole"], ["float"], "float", to=onnx.TensorProto.FLOAT))
+    nodes.append(N("Softmax", ["float"], ["y"], "last"))
+    return small_models.model_of(nodes, [info("x", 1, [8, 8])], [info("y", 1, [8, 8])], constants)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("faults") / "m.onnx"
+    onnx.save(layers(), path)
+    return path
+
+
+def red(found: Comparison) -> list[str]:
+    return [r.source for r in found.rows if r.verdict == "fail"]
+
+
+def test_a_clean_model_raises_nothing(model: Path) -> None:
+    found = compare_arrays(model, None, X)
+    assert found.verdict == "pass" and not red(found)
+    measured = [r for r in found.rows if r.state == "compared"]
+    assert len(measured) > 8 and all(r.isolated is not None and r.floor is not None for r in measured)
+    assert all(r.isolated.rel_l2 < 1e-5 for r in measured if r.isolated and r.isolated.rel_l2 is not None)
+
+
+def check(found: Comparison, layers: set[str], blame: str) -> None:
+    """Exactly one red row, one of these, and nothing before it complains."""
+    assert found.verdict == "fail" and found.first_bad in layers and red(found) == [found.first_bad]
+    row = next(r for r in found.rows if r.source == found.first_bad)
+    assert blame in row.note, row.note
+    behind = found.rows[found.rows.index(row) + 1 :]
+    assert all(r.note == f"inherited from {row.source}" for r in behind if r.verdict == "warn")
+    assert row.isolated is not None and (row.isolated.rel_l2 or 0) > 1e-4
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+@pytest.mark.parametrize("stale", [False, True], ids=["wrong kernel", "stale buffer"])
+def test_a_kernel(model: Path, monkeypatch: pytest.MonkeyPatch, number: int, stale: bool) -> None:
+    spoil_kernel(monkeypatch, f"bias{number}", stale)
+    check(compare_arrays(model, None, X), {f"h{number}"}, "at fault: the kernel; numpy computes its graph right")
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_a_fold(model: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    spoil_graphs(monkeypatch, wrong_constant(f"b{number}"))
+    check(compare_arrays(model, None, X), {f"h{number}"}, "at fault: the graph; a pass or a folded constant")
+
+
+def test_a_swapped_layout(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil_graphs(monkeypatch, without_node("turn"))
+    found = compare_arrays(model, None, X)
+    assert found.verdict == "fail" and found.first_bad in {"t", "whole", "float", "y"}
+    assert len(red(found)) == 1
+
+
+def test_json_and_csv_have_the_isolated_error(atc: Any, model: Path, tmp_path: Path) -> None:
+    code, out, _ = atc("compare", model, "--json", "--csv", tmp_path / "c.csv")
+    rows = [r for r in json.loads(out)["layers"] if r["state"] == "compared"]
+    assert code == 0 and rows
+    for row in rows:
+        assert row["isolated"].keys() == row["floor"].keys() == {"cosine", "rel_l2"}
+    assert "isolated" in (tmp_path / "c.csv").read_text().splitlines()[0]
