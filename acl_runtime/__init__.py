@@ -4,6 +4,20 @@ Takes an `.om` file and numpy arrays, gives numpy arrays. Imports numpy, the til
 knows no ONNX, no graph pass and no kernel family.
 """
 
-from acl_runtime.session import InferSession
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acl_runtime.session import InferSession
 
 __all__ = ["InferSession"]
+
+
+def __getattr__(name: str) -> Any:
+    """`InferSession` at its first use: who only needs a package's format or an error does not load what runs models."""
+    if name == "InferSession":
+        from acl_runtime.session import InferSession
+
+        return InferSession
+    raise AttributeError(f"module 'acl_runtime' has no attribute {name!r}")

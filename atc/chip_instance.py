@@ -15,11 +15,11 @@ from acl_runtime.package_layout import ChipPart
 from atc.pass_watch import PassWatch
 from atc.plan_input import plan_input
 from atc.usage import UsageError
+from codegen.kernels.built_programs import program_of
 from codegen.lowering import Lowered, lower_graph
 from codegen.targets import Target, target
 from codegen.targets.roofline import Estimate, estimate
 from codegen.tile.chip_rules import scope_bytes
-from codegen.tile.text import parse_program
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import Pass, notes_of
 from graph_opt.plan import ModelPlan, model_to_json, plan_model
@@ -115,7 +115,7 @@ def _layer(record: KernelRecord, chip: Target) -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def _figures(text: str, sizes: tuple[int, ...] | None, name: str) -> tuple[Estimate | None, Mapping[str, int]]:
     """Roofline of a program on a chip, None while a size is symbolic, and its bytes per scope. Layers share both."""
-    program, chip = parse_program(text), target(name)
+    program, chip = program_of(text), target(name)
     dims = None if sizes is None else {d.name: n for d, n in zip(program.dims, sizes, strict=True)}
     return None if dims is None else estimate(program, dims, chip), scope_bytes(program.tiles, chip)
 

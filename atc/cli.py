@@ -303,14 +303,15 @@ def cache_clear(json: Json = False) -> None:
     def work() -> int:
         from acl_runtime.om.trust import forget
         from codegen.llvm.cache import ObjectCache
+        from codegen.tile.verdicts import verdict_files
 
         cache = ObjectCache()
-        removed = cache.clear()
+        removed = cache.clear() + verdict_files().clear()
         forget()
         if json:
             print_json({"removed": removed, "cache": str(cache.folder)})
         else:
-            out.print(f"removed {removed} files from {cache.folder}")
+            out.print(f"removed {removed} files from {cache.folder.parent}")
         return 0
 
     guarded(json, work)

@@ -170,19 +170,19 @@ def convert(
         watch.run(graph, shared)
         chip_graphs = [copy_graph(graph) for _ in chips]
         watch.run(graph, steps)
-    with progress.stage("chips"):
-        instances = [
-            make_chip_instance(
-                g, chip, without(target_passes(kernels([chip]), options.precision_mode, classes), disabled), watch
-            )
-            for g, chip in zip(chip_graphs, chips, strict=True)
-        ]
     with progress.stage("lower"):
         lowered = lower_graph(graph, host, options.tiling)
         copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
         compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
         portable = lower_graph(graph, portable_class)
         operators = operators_of(graph)
+    with progress.stage("chips"):  # while the programs of the host are being compiled
+        instances = [
+            make_chip_instance(
+                g, chip, without(target_passes(kernels([chip]), options.precision_mode, classes), disabled), watch
+            )
+            for g, chip in zip(chip_graphs, chips, strict=True)
+        ]
     with progress.stage("plan"):
         planned = plan_model(plan_input(graph, lowered))
         portable_plan = plan_model(plan_input(graph, portable))

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from acl_runtime.executor import native_text as text
 from acl_runtime.executor.loader import LoadError, initialize_llvm, load_object
-from codegen.llvm.cache_folder import cache_folder, is_private, make_private
+from codegen.cache_folder import cache_folder, is_private, make_private
 
 _CPU = "generic"
 _FEATURES = ""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from codegen.llvm.cache_folder import exposed
+from codegen.cache_folder import exposed
 from tensor_types.errors import EnvironmentProblem
 
 from .errors import WRITE_FAILED, PackageError

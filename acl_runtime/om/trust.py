@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codegen.llvm.cache_folder import cache_folder, exposed
+from codegen.cache_folder import cache_folder, exposed
 from tensor_types.errors import EnvironmentProblem
 
 from .errors import OPEN_FAILED, PackageError

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from codegen.kernels.built_programs import text_of
 from codegen.kernels.operands import NotLowerable, body_of, outer_values
 from codegen.targets.target import Target
 from codegen.tile.ir import Instr, Param, Program, walk
-from codegen.tile.text import parse_program, program_to_text
+from codegen.tile.text import parse_program
 from codegen.tile.verifier import VerifyError, verify
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops.custom import TensorType, type_of
@@ -81,7 +82,7 @@ def lower_custom(node: Node, target: Target) -> list[Record]:
     work = product(product(v.shape) for v in outputs) * sum(isinstance(s, Instr) for s in walk(program.body))
     bound = tuple(dims[d.name] for d in program.dims)
     grid = substitute(program.grid_size(), dims)
-    return [KernelRecord(program_to_text(program), tuple(operands), bound, grid, node.name, "custom", work)]
+    return [KernelRecord(text_of(program), tuple(operands), bound, grid, node.name, "custom", work)]
 
 
 def _bind(

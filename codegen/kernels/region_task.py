@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from codegen.kernels.built_programs import text_of
 from codegen.kernels.tiling import DoesNotFit
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.chip_rules import check_tiles
-from codegen.tile.text import program_to_text
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import KernelRecord, TaskOperand
 from tensor_types.dims import Dim, substitute
@@ -99,6 +99,6 @@ class KernelTask(ProgramBuilder):
         if misfit := check_tiles(program.tiles, self.target):
             raise DoesNotFit(misfit[1])
         return KernelRecord(
-            program_to_text(program), tuple(self._operands), tuple(v for _, v in self._values),
+            text_of(program), tuple(self._operands), tuple(v for _, v in self._values),
             self._graph(program.grid_size()), self.node.name, self.family, self._graph(work), may_alias,
         )  # fmt: skip

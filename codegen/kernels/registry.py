@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
+from codegen.kernels.built_programs import program_of
 from codegen.kernels.elementwise import ELEMENTWISE
 from codegen.kernels.family_table import FAMILY_ROWS
 from codegen.kernels.operands import NotLowerable
@@ -19,8 +20,9 @@ from codegen.kernels.signature import Signature, renamed, signature
 from codegen.kernels.tiling import Tiling, parse_tiling
 from codegen.targets import target as named_target
 from codegen.targets.target import Target
-from codegen.tile.text import MAX_LIST, parse_program
-from codegen.tile.verifier import VerifyError, verify
+from codegen.tile.text import MAX_LIST
+from codegen.tile.verdicts import verified
+from codegen.tile.verifier import VerifyError
 from graph_opt.ir.core import Node
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.plan.records import KernelRecord, Record
@@ -134,7 +136,7 @@ def _data_of_anchor(node: Node) -> str:
 def _fault(program: str, name: str) -> str | None:
     """What the verifier says against the program on the target of that name, or None: alike layers share it."""
     try:
-        verify(parse_program(program), named_target(name))
+        verified(program, named_target(name), lambda: program_of(program))
     except VerifyError as error:
         return f"`{error.statement}`: {error.reason}"
     return None

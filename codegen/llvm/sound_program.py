@@ -6,7 +6,7 @@ from codegen.targets import target
 from codegen.tile.arithmetic import Bounds
 from codegen.tile.ir import Program
 from codegen.tile.text import parse_program, program_to_text
-from codegen.tile.verifier import verify
+from codegen.tile.verdicts import verified
 from tensor_types.errors import InvalidModel
 
 _REMEDY = "convert the model again"
@@ -24,4 +24,4 @@ def read_program(text: str, host: str) -> tuple[Program, Bounds]:
         raise InvalidModel(f"a tile program is not valid: {error}", where=place, remedy=_REMEDY) from error
     if program_to_text(program) != text:
         raise InvalidModel("a tile program is not in canonical form", where=place, remedy=_REMEDY)
-    return program, verify(program, target(host))
+    return program, verified(text, target(host), lambda: program)
