@@ -131,7 +131,7 @@ def test_text_of_a_conversion_is_short(atc, tmp_path):
     code, out, err = atc("convert", model)
     stages = [line for line in out.splitlines() if line.startswith("  ")]
     summary = [line for line in out.splitlines() if not line.startswith("  ")]
-    assert code == 0 and not err and len(stages) == 6 and 6 <= len(summary) <= 12
+    assert code == 0 and not err and len(stages) == 7 and 6 <= len(summary) <= 12
     assert (tmp_path / "demo.om").exists()
 
 

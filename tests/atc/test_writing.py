@@ -83,7 +83,7 @@ def test_strip_and_csv_keep_what_they_read(atc, mlp, package):
 @pytest.mark.parametrize("name", [".", "nodir/x.om", "model.onnx/x.om", "x" * 300])
 def test_an_output_that_cannot_be_written_is_refused_before_the_compile(atc, tmp_path, mlp, name, monkeypatch):
     mlp.rename(tmp_path / "model.onnx")
-    monkeypatch.setattr("atc.conversion.run_passes", lambda *_: pytest.fail("the work has begun"))
+    monkeypatch.setattr("atc.pass_watch.run_passes", lambda *_, **__: pytest.fail("the work has begun"))
     error = refused(atc, 2 if name == "." else 7, "convert", tmp_path / "model.onnx", "-o", f"{tmp_path}/{name}")
     assert error["where"]["flag"] == "--output" and error["code"] == ("E10022" if name == "." else "E13004")
 
