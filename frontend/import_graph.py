@@ -167,6 +167,7 @@ class _Importer:
             graph=graph, op=f"{domain}::{proto.op_type}" if domain else proto.op_type, name=name,
             opset=versions[domain], inputs=inputs, attrs=attrs, outputs=list(proto.output),
             reserved=self.tensor_names,
+            declared={o: _declared_shape(declared[o]) for o in proto.output if o in declared},
         )  # fmt: skip
         normalise(pending)
         while pending.inputs and pending.inputs[-1] is None:
@@ -253,6 +254,10 @@ def _taken_branch(condition: Value | None) -> str | None:
     if not content or not isinstance(content[0], int):
         return None
     return "then_branch" if content[0] else "else_branch"
+
+
+def _declared_shape(proto: onnx.ValueInfoProto) -> tuple[int | str, ...]:
+    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in proto.type.tensor_type.shape.dim)
 
 
 def _declared_dtype(proto: onnx.ValueInfoProto | None) -> DType:

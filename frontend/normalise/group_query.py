@@ -3,7 +3,8 @@
 1. A sequence b holds seqlens_k[b] + 1 tokens with those of this call; a call with as many tokens as the longest one is
    the first, so that its tokens stand at 0 .. S-1 even where it is padded behind.
 2. The present is as long as the longest sequence, or as the past if that is a buffer with room: the past is padded to
-   that and the new rows are written behind those of each sequence. Without past the new rows are the present.
+   that and the new rows are written behind those of each sequence. A present that the file declares as long as the past
+   is such a buffer always. Without past the new rows are the present.
 3. Keys behind a sequence's own are not read (`nonpad_kv_seqlen`).
 4. A sink is a key in front of all others, of zeros, whose score is the sink; its value is 0.
 """
@@ -111,6 +112,10 @@ class _Steps:
     def written(self, new: Value, index: int) -> Value:
         """The present: the past of input `index` with room for all, and the new rows behind those of each sequence."""
         node, past = self.node, self.node.value(index)
+        name = node.outputs[index - 2] if node.wants(index - 2) else ""
+        present = node.declared.get(name, ())
+        if past.shape is not None and len(present) == 4 and str(present[2]) == str(past.shape[2]):
+            return node.emit("TensorScatter", [past, new, self.before], {"axis": -2})
         held = node.emit("Shape", [past], {"start": 2, "end": 3})
         missing = node.emit("Sub", [node.emit("Max", [self.whole, held]), held])
         pads = node.emit("Concat", [node.ints([0] * 6, "before"), missing, node.ints([0], "behind")], {"axis": 0})

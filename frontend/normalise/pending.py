@@ -32,6 +32,8 @@ class PendingNode:
     """Names of source tensors, which no helper value may take."""
     replaced: dict[str, Value] = field(default_factory=dict)
     """Outputs that a helper node makes instead of this one."""
+    declared: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    """Shapes of outputs as the file declares them, '' for an extent without a name."""
 
     def input(self, index: int) -> Value | None:
         return self.inputs[index] if index < len(self.inputs) else None

@@ -18,7 +18,8 @@ from graph_opt.simplify.scopes import control_graphs, replaceable
 class EliminateCommonSubexpressions:
     """A node with the operator, attributes and inputs of an earlier one goes; so does a repeated small constant.
 
-    Nodes under different guards differ: only one of them may run. Operators that draw random numbers stay.
+    Nodes under different guards differ: only one of them may run. Operators that draw random numbers stay. A Shape is
+    its extents, whosever they are.
     """
 
     limit: int = 4096
@@ -68,6 +69,8 @@ def _key(node: Node) -> Hashable | None:
     op = ops.get(node.op)
     if op is None or not op.deterministic or op.kind == "control" or node.subgraphs or not node.inputs:
         return None
+    if node.op == "Shape" and node.output.content:
+        return node.op, node.output.content, node.guards
     inputs = [0 if v is None else id(v) for v in node.inputs]
     if op.commutative:
         inputs.sort()

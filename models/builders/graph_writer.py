@@ -100,6 +100,9 @@ class GraphWriter:
             for names in (node.input, node.output):
                 names[:] = [self._final_names.get(name, name) for name in names]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
-        model.ir_version = 8 if self.opset <= 18 else helper.find_min_ir_version_for(list(model.opset_import))
+        domains = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        model = helper.make_model(graph, opset_imports=opsets)
+        newest = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
+        model.ir_version = 8 if self.opset <= 18 else newest
         return model

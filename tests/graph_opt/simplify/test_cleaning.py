@@ -112,6 +112,18 @@ def test_what_only_looks_equal_stays(statements: str) -> None:
     )
 
 
+def test_equal_extents_of_two_values_are_one_shape() -> None:
+    text = after(EliminateCommonSubexpressions(), """\
+        graph g(%x: f32[n, 4], %y: f32[4, n], %z: f32[m]) -> (%a, %d) {
+          %r = Shape(%x) {start=0, end=1}
+          %s = Shape(%y) {start=1, end=2}
+          %t = Shape(%z)
+          %a = Add(%r, %s)
+          %d = Add(%s, %t)
+        }""")
+    assert text.count("= Shape(") == 2 and "= Add(%r, %r)" in text and "= Add(%r, %t)" in text
+
+
 IDENTITIES = {
     "Identity": "%r: f32[n, 4] = Identity(%a)",
     "Cast": "%r: f32[n, 4] = Cast(%a) {to=1}",

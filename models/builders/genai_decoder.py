@@ -1,0 +1,92 @@
+"""A small decoder in the form of onnxruntime-genai's model builder: GroupQueryAttention with caches as inputs and
+outputs, MatMulNBits or MatMul, SimplifiedLayerNormalization and its form with a residual."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from models.builders.graph_writer import GraphWriter
+
+EPSILON = 1e-5
+BLOCK = 32
+_CONTRIB = {"domain": "com.microsoft"}
+
+
+class _Writer(GraphWriter):
+    """`bits`: 0 for products of f32, else those of the codes of the weights."""
+
+    bits = 0
+
+    def product(self, x: str, fan_in: int, fan_out: int, gain: float = 1.0) -> str:
+        """x [.., fan_in] times a seeded weight."""
+        weight = self.normal(fan_in, fan_out, std=gain / fan_in**0.5)
+        if not self.bits:
+            return self.op("MatMul", x, self.weight(weight))
+        codes, scales = _quantised(weight.T, self.bits)
+        return self.op("MatMulNBits", x, self.weight(codes), self.weight(scales), K=fan_in, N=fan_out, bits=self.bits,
+                       block_size=BLOCK, accuracy_level=1, **_CONTRIB)  # fmt: skip
+
+
+def _quantised(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Codes u8 [N, blocks, BLOCK * bits / 8] and scales f32 [N * blocks] of weights [N, K], the zero in the middle."""
+    middle = 1 << (bits - 1)
+    blocks = weight.reshape(len(weight), -1, BLOCK)
+    scales = np.abs(blocks).max(axis=-1, keepdims=True) / (middle - 1)
+    codes = np.clip(np.rint(blocks / scales) + middle, 0, 2 * middle - 1).astype(np.uint8)
+    if bits == 4:
+        codes = codes[..., ::2] | codes[..., 1::2] << 4
+    return codes, scales.astype(np.float32).reshape(-1)
+
+
+def build(
+    seed: int = 6, layers: int = 2, hidden: int = 64, heads: int = 4, kv_heads: int = 2, inner: int = 160,
+    vocabulary: int = 256, positions: int = 512, bits: int = 0, capacity: int = 0,
+) -> onnx.ModelProto:  # fmt: skip
+    """input_ids [batch, sequence_length], attention_mask [batch, total_sequence_length], both i64, and caches
+    → logits f32 [batch, sequence_length, vocabulary] and the caches with the new tokens.
+
+    `capacity`: extent of caches that are buffers shared by past and present; 0 for caches that grow.
+    """
+    size = hidden // heads
+    g = _Writer("genai_decoder", seed, opset=21)
+    g.bits = bits
+    ids = g.input("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"])
+    mask = g.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
+    cache = ["batch_size", kv_heads, capacity or "past_sequence_length", size]
+    grown = ["batch_size", kv_heads, capacity or "total_sequence_length", size]
+    angles = np.arange(positions)[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
+    cos = g.weight(np.cos(angles).astype(np.float32), "cos_cache")
+    sin = g.weight(np.sin(angles).astype(np.float32), "sin_cache")
+    lengths = g.op("Sub", g.op("ReduceSum", mask, g.constant([1]), keepdims=0), g.constant(1))
+    lengths = g.op("Cast", lengths, to=TensorProto.INT32)
+    total = g.op("Cast", g.op("Gather", g.op("Shape", mask), g.constant(1), axis=0), to=TensorProto.INT32)
+    x = g.op("Gather", g.weight(g.normal(vocabulary, hidden), "embed_tokens"), ids, axis=0)
+    gain = 1 / (2 * layers) ** 0.5
+
+    def scale() -> str:
+        return g.weight(g.normal(hidden, std=0.1, mean=1.0))
+
+    y = g.op("SimplifiedLayerNormalization", x, scale(), axis=-1, epsilon=EPSILON, stash_type=1)
+    for layer in range(layers):
+        query = g.product(y, hidden, hidden, 1.2)
+        key, value = g.product(y, hidden, kv_heads * size, 1.2), g.product(y, hidden, kv_heads * size)
+        past = [g.input(f"past_key_values.{layer}.{which}", TensorProto.FLOAT, cache) for which in ("key", "value")]
+        context, *present = g.ops("GroupQueryAttention", 3, query, key, value, *past, lengths, total, cos, sin,
+                                  num_heads=heads, kv_num_heads=kv_heads, scale=size**-0.5, do_rotary=1,
+                                  rotary_interleaved=0, local_window_size=-1, softcap=0.0, **_CONTRIB)  # fmt: skip
+        for which, made in zip(("key", "value"), present, strict=True):
+            g.output(made, f"present.{layer}.{which}", TensorProto.FLOAT, grown)
+        for step in ("attention", "mlp"):
+            if step == "attention":
+                added = g.product(context, hidden, hidden, 2 * gain)
+            else:
+                gate = g.product(y, hidden, inner)
+                gate = g.op("Mul", gate, g.op("Sigmoid", gate))
+                added = g.product(g.op("Mul", gate, g.product(y, hidden, inner)), inner, hidden, 1.7 * gain)
+            y, _mean, _deviation, x = g.ops("SkipSimplifiedLayerNormalization", 4, x, added, scale(),
+                                            epsilon=EPSILON, **_CONTRIB)  # fmt: skip
+    logits = g.product(y, hidden, vocabulary)
+    g.output(logits, "logits", TensorProto.FLOAT, ["batch_size", "sequence_length", vocabulary])
+    return g.model()
