@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acl._call import integer, integers, plain, status, valued, word
+from acl._call import integer, integers, plain, status, text, valued, word
 from acl._process import handles, memory
 from acl_runtime.device import Code, DataBuffer, DeviceError, TensorDesc
 from acl_runtime.device.dataset import element_type
@@ -88,6 +88,16 @@ def get_tensor_desc_dim_v2(desc: int, index: int) -> int:
     if index >= len(dims):
         raise DeviceError(Code.INVALID_PARAM, f"there is no dim {index}, the tensor has {len(dims)}")
     return dims[index]
+
+
+@plain(word, failure="")
+def get_tensor_desc_name(desc: int) -> str:
+    return handles.get(desc, TensorDesc).name
+
+
+@plain(word, text, failure=None)
+def set_tensor_desc_name(desc: int, name: str) -> None:
+    handles.get(desc, TensorDesc).name = name
 
 
 @status(word, word, word)

@@ -15,6 +15,7 @@ _log = logging.getLogger("acl")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 _lock = threading.Lock()
 _MOST_TOLD = 20
+_VERSION = (1, 3, 0)
 _references = 0
 _was_finalized = False
 
@@ -79,6 +80,12 @@ def finalize_reference() -> int:
 def get_soc_name() -> str:
     """What the device is called, see `soc_name`."""
     return soc_name()
+
+
+@valued(failure=lambda: (0, 0, 0))
+def get_version() -> tuple[int, int, int]:
+    """Major, minor and patch number of the AscendCL interface that this follows."""
+    return _VERSION
 
 
 @plain(failure=None)

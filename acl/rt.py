@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from acl._absent import absent
 from acl._call import anything, function, integer, status, valued, word
 from acl._process import contexts, handles, memory, reports, stream_in_context, stream_to_wait_for
 from acl.util import owner_of
@@ -23,9 +24,12 @@ __all__ = [
     "create_event_with_flag",
     "create_stream",
     "create_stream_with_config",
+    "ctx_get_current_default_stream",
     "destroy_context",
     "destroy_event",
     "destroy_stream",
+    "destroy_stream_force",
+    "device_can_access_peer",
     "event_elapsed_time",
     "event_get_timestamp",
     "free",
@@ -34,10 +38,15 @@ __all__ = [
     "get_device",
     "get_device_count",
     "get_mem_info",
+    "get_primary_ctx_state",
     "get_run_mode",
     "launch_callback",
     "malloc",
+    "malloc_align32",
+    "malloc_cached",
     "malloc_host",
+    "mem_flush",
+    "mem_invalidate",
     "memcpy",
     "memcpy_async",
     "memset",
@@ -47,9 +56,11 @@ __all__ = [
     "query_event_status",
     "record_event",
     "reset_device",
+    "reset_device_force",
     "reset_event",
     "set_context",
     "set_device",
+    "stream_get_id",
     "stream_query",
     "stream_wait_event",
     "subscribe_report",
@@ -86,6 +97,28 @@ def set_device(device: int) -> None:
 def reset_device(device: int) -> None:
     """Undoes one `set_device`."""
     contexts.reset_device(device)
+
+
+@status(integer)
+def reset_device_force(device: int) -> None:
+    """Undoes every `set_device`."""
+    while contexts.references(device):
+        contexts.reset_device(device)
+
+
+@valued(integer, failure=lambda: (0, 0))
+def get_primary_ctx_state(device: int) -> tuple[int, int]:
+    """Whether `set_device` has made the device's own context; flags, which are 0."""
+    return int(contexts.references(device) > 0), 0
+
+
+@valued(integer, integer)
+def device_can_access_peer(device: int, peer: int) -> int:
+    """0: one device has no peers."""
+    for number in (device, peer):
+        if not 0 <= number < N_DEVICES:
+            raise DeviceError(Code.INVALID_DEVICEID, f"there is no device {number}")
+    return 0
 
 
 @valued()
@@ -132,6 +165,29 @@ def synchronize_device() -> None:
 
 
 # Streams
+
+
+@valued()
+def ctx_get_current_default_stream() -> int:
+    return handles.of(contexts.current().default_stream)
+
+
+@valued(word)
+def stream_get_id(stream: int) -> int:
+    """A number of the stream in the process, from 1 on."""
+    return handles.get(stream, Stream).number if stream else contexts.current().default_stream.number
+
+
+@status(word)
+def destroy_stream_force(stream: int) -> None:
+    """Drops the tasks that have not begun."""
+    item = handles.get(stream, Stream)
+    context = contexts.current()
+    if item.context is not context:
+        raise DeviceError(Code.STREAM_CONTEXT, "the stream belongs to another context")
+    item.drop()
+    context.destroy_stream(item)
+    handles.remove(stream, Stream)
 
 
 @valued()
@@ -304,6 +360,34 @@ def event_get_timestamp(event: int) -> int:
 @valued(word, integer)
 def malloc(size: int, policy: int) -> int:
     """Device memory at a multiple of 64, of undefined content; the policy makes no difference here."""
+    return _malloc(size)
+
+
+@valued(word, integer)
+def malloc_align32(size: int, policy: int) -> int:
+    """The same as `malloc`, whose blocks are aligned further."""
+    return _malloc(size)
+
+
+@valued(word, integer)
+def malloc_cached(size: int, policy: int) -> int:
+    """The same as `malloc`: what is written is seen at once."""
+    return _malloc(size)
+
+
+@status(word, word)
+def mem_flush(address: int, size: int) -> None:
+    """Checks the range; there is no cache to flush."""
+    memory().check(address, size, "memory")
+
+
+@status(word, word)
+def mem_invalidate(address: int, size: int) -> None:
+    """Checks the range; there is no cache to invalidate."""
+    memory().check(address, size, "memory")
+
+
+def _malloc(size: int) -> int:
     if not size:
         raise DeviceError(Code.INVALID_PARAM, "0 bytes asked for")
     return memory().device.allocate(size, "rt.malloc", contexts.current()).address
@@ -462,3 +546,6 @@ def _seconds(milliseconds: int) -> float | None:
     if not milliseconds or milliseconds < _FOREVER:
         raise DeviceError(Code.PARAM_INVALID, f"a time of {milliseconds} ms")
     return None if milliseconds == _FOREVER else milliseconds / 1000
+
+
+globals().update(absent(__name__))

@@ -84,6 +84,11 @@ class Contexts:
             self._references += 1
             self._thread.current = self._primary
 
+    def references(self, device: int) -> int:
+        """The `set_device` calls that are not undone. INVALID_DEVICEID."""
+        _check(device)
+        return self._references
+
     def reset_device(self, device: int) -> None:
         """Undoes one `set_device`; the last one ends the primary context. INVALID_DEVICEID if there is none."""
         _check(device)

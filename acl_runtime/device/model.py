@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,10 +20,11 @@ from acl_runtime.device.description import TensorDescription, describe
 from acl_runtime.device.in_flight import Use
 from acl_runtime.device.memory import Memory
 from acl_runtime.model import load_model
-from acl_runtime.om import PackageError
+from acl_runtime.om import WEIGHTS, PackageError
 from acl_runtime.session import InferSession
 from tensor_types.errors import OpenAtcError, ResourceLimit
 
+_T = TypeVar("_T")
 _TOLERATED = 64
 """Bytes by which an input buffer may be too small."""
 
@@ -116,6 +119,33 @@ class DeviceModel:
             raise DeviceError(Code.MODEL_EXECUTE, str(error)) from error
 
 
+@contextlib.contextmanager
+def _load_errors(path: str) -> Iterator[None]:
+    """DeviceError with the executor's codes for what a package can do wrong."""
+    if not Path(path).is_file():
+        raise DeviceError(Code.EXEC_MODEL_PATH_INVALID, f"there is no file {path}")
+    try:
+        yield
+    except PackageError as error:
+        raise DeviceError(Code.EXEC_MODEL_DATA_SIZE_INVALID, str(error)) from error
+    except ResourceLimit as error:
+        raise DeviceError(Code.EXEC_MEMORY_ALLOCATION, str(error)) from error
+    except OpenAtcError as error:
+        raise DeviceError(Code.EXEC_LOAD_MODEL, str(error)) from error
+
+
+def sizes_of_file(path: str) -> tuple[int, int]:
+    """Bytes of intermediate tensors under the largest shapes (0 if there are none such), and of weights."""
+    with _load_errors(path):
+        loaded = load_model(path)
+        description = describe(0, loaded)
+        gears = description.gears
+        shapes = [t.dims for t in description.tensors] if gears is None else gears.input_shapes(gears.largest)
+        known = all(d >= 0 for shape in shapes for d in shape)
+        work = InferSession(0, path).arena_bytes(shapes) if known else 0
+        return work, len(loaded.package.section(WEIGHTS))
+
+
 class ModelTable:
     """The loaded models of the process, by id from 1 on. Open between `acl.init` and `acl.finalize`."""
 
@@ -128,31 +158,23 @@ class ModelTable:
     def load(self, path: str, threads: int) -> int:
         """Loads a file. EXEC_MODEL_PATH_INVALID, EXEC_MODEL_DATA_SIZE_INVALID for what is not a package, or others."""
         self._check_open()
-        if not Path(path).is_file():
-            raise DeviceError(Code.EXEC_MODEL_PATH_INVALID, f"there is no file {path}")
         with self._lock:
             self._last += 1
             number = self._last
-        try:
+        with _load_errors(path):
             model = DeviceModel(number, path, threads)
-        except PackageError as error:
-            raise DeviceError(Code.EXEC_MODEL_DATA_SIZE_INVALID, str(error)) from error
-        except ResourceLimit as error:
-            raise DeviceError(Code.EXEC_MEMORY_ALLOCATION, str(error)) from error
-        except OpenAtcError as error:
-            raise DeviceError(Code.EXEC_LOAD_MODEL, str(error)) from error
         with self._lock:
             self._models[number] = model
         return number
 
-    def load_bytes(self, data: np.ndarray, threads: int) -> int:
-        """Loads a package from u8 memory, which is not needed afterwards."""
+    def with_file(self, data: np.ndarray, use: Callable[[str], _T]) -> _T:
+        """What `use` makes of a package in u8 memory, which is not needed afterwards: it gets a file's path."""
         self._check_open()
         # The mapping of the file outlives its name.
         with tempfile.TemporaryDirectory(prefix="acl", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "model.om"
             path.write_bytes(data.data)
-            return self.load(str(path), threads)
+            return use(str(path))
 
     def get(self, model_id: int) -> DeviceModel:
         """EXEC_MODEL_ID_INVALID if it is not loaded."""
