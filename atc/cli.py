@@ -96,6 +96,11 @@ def compare(
     input: Inputs = None,
     input_shape: Shapes = "",
     csv: Annotated[Path | None, typer.Option(help="write the rows as CSV")] = None,
+    msit_csv: Annotated[
+        Path | None, typer.Option("--msit_csv", "--msit-csv", help="compared rows under msit's columns, as CSV")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="compared rows as JUnit test cases (.xml)")] = None,
+    html: Annotated[Path | None, typer.Option(help="page with rows, error along the model and histograms")] = None,
     all_rows: Annotated[bool, typer.Option("--all", help="show rows that pass as well")] = False,
     custom_op: CustomOps = None,
     json: Json = False,
@@ -104,14 +109,24 @@ def compare(
 
     def work() -> int:
         from atc.compare import STATES
-        from atc.compare_model import compare_model, write_csv
+        from atc.compare_model import compare_model
+        from atc.comparing.exports import write_csv, write_junit, write_msit_csv
+        from atc.comparing.page import write_page
         from atc.writing import check_file
 
-        if csv:
-            check_file(csv, "--csv", [model, *([package] if package else [])])
-        found = compare_model(model, package, input or [], sizes("input_shape", input_shape))
+        for flag, file in (("--csv", csv), ("--msit_csv", msit_csv), ("--junit", junit), ("--html", html)):
+            if file is not None:
+                check_file(file, flag, [model, *([package] if package else [])])
+        details = html is not None or msit_csv is not None
+        found = compare_model(model, package, input or [], sizes("input_shape", input_shape), details)
         if csv:
             write_csv(csv, found)
+        if msit_csv:
+            write_msit_csv(msit_csv, found)
+        if junit:
+            write_junit(junit, found, model.stem)
+        if html:
+            write_page(html, found, model, package)
         if json:
             print_json(found.as_dict())
         else:

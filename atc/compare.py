@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from atc.comparing.details import Detail
+
 LIMITS = {
     # dtype of compute: (cosine warn, cosine fail, relative L2 warn, relative L2 fail)
     "f64": (0.99999, 0.9999, 1e-4, 1e-3),
@@ -146,6 +148,8 @@ class Row:
     """On the oracle's inputs, so without what came before; None where the tensor was not computed alone."""
     floor: Difference | None = None
     """What numpy makes of the same body, on the oracle's inputs and in the same dtypes."""
+    detail: Detail | None = None
+    """Where the errors are; only if asked for."""
 
     def as_dict(self) -> dict[str, Any]:
         numbers = self.found.as_dict() if self.found else {"cosine": None, "rel_l2": None, "max_abs": None}

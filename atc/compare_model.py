@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +12,8 @@ import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
-from acl_runtime.om.replace_file import replace_file
-from atc.compare import Comparison, Difference, Row, difference, verdict_of
+from atc.compare import Comparison, Row, difference, verdict_of
+from atc.comparing.details import detail_of
 from atc.conversion import convert
 from atc.golden import Golden, golden_tensors
 from atc.inputs import read_files
@@ -23,7 +21,6 @@ from atc.isolation import Alone, Isolation
 from atc.judging import Isolated, judged, measure
 from atc.options import Options
 from atc.run import session_inputs
-from atc.writing import writing
 from graph_opt.ir import Graph, Origin
 from graph_opt.ir.text import parse as parse_graph
 
@@ -34,10 +31,14 @@ _GROWTH = 4
 
 
 def compare_model(
-    model: Path, package: Path | None, files: Sequence[str], input_shape: Mapping[str, Sequence[int]]
-) -> Comparison:
-    """Converts the model when no package is given; every kernel output that holds a source tensor is compared."""
-    return compare_arrays(model, package, read_files(files), input_shape)
+    model: Path, package: Path | None, files: Sequence[str], input_shape: Mapping[str, Sequence[int]],
+    details: bool = False,
+) -> Comparison:  # fmt: skip
+    """Converts the model when no package is given; every kernel output that holds a source tensor is compared.
+
+    With `details` rows tell where their errors are.
+    """
+    return compare_arrays(model, package, read_files(files), input_shape, details)
 
 
 def compare_arrays(
@@ -45,6 +46,7 @@ def compare_arrays(
     package: Path | None,
     given: Mapping[str, np.ndarray],
     input_shape: Mapping[str, Sequence[int]] | None = None,
+    details: bool = False,
 ) -> Comparison:
     """The same on arrays; inputs that are not given get seeded values."""
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +64,7 @@ def compare_arrays(
         golden = replace(golden, values={**fed, **golden.values})
         expected = {v: golden.values[s] for s, v in held.items() if s in golden.values}
         isolation = Isolation(graph, session, package, expected)
-        device = _Device(graph, session, isolation)
+        device = _Device(graph, session, isolation, details)
         rows = [_row(device, source, origin, golden) for source, origin in graph.origins.items()]
         rows = judged(rows, _alone(device, rows, golden), golden.parents, lambda r: device.compute_dtype(r, golden))
     rows = _inherited(rows, golden)
@@ -119,8 +121,9 @@ def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.nda
 class _Device:
     """What the package computed, by the names of its graph."""
 
-    def __init__(self, graph: Graph, session: InferSession, isolation: Isolation) -> None:
+    def __init__(self, graph: Graph, session: InferSession, isolation: Isolation, details: bool) -> None:
         self.graph = graph
+        self.details = details
         self.isolation = isolation
         self.session = session
         self.in_memory = set(session.tensor_names())
@@ -195,12 +198,15 @@ def _compared(name: str, device: _Device, holder: str, dtype: str, value: Any, g
         found = difference(value, expected)
     except ValueError as error:
         return Row(name, state, kernel, dtype, None, "fail", str(error), holder)
+    detail = detail_of(value, expected, dtype) if device.details else None
     narrow = device.narrow.get(holder)
     is_float = "f" in dtype
     verdict = verdict_of(found, narrow if narrow and is_float else dtype, name in golden.quantised)
     if verdict == "fail" and narrow and not is_float and not found.mismatched:
-        return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}", holder)
-    return Row(name, state, kernel, dtype, found, verdict, "; ".join(filter(None, (note, found.note))), holder)
+        return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}", holder,
+                   detail=detail)  # fmt: skip
+    return Row(name, state, kernel, dtype, found, verdict, "; ".join(filter(None, (note, found.note))), holder,
+               detail=detail)  # fmt: skip
 
 
 def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
@@ -231,21 +237,3 @@ def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
         return replace(row, verdict="warn", note="inherited from roundings before it")
 
     return [judged(row) for row in rows]
-
-
-def write_csv(path: Path, found: Comparison) -> None:
-    """One line a source tensor; PackageError if the file cannot be written."""
-    columns = ["source", "kernel", "dtype", "state", "cosine", "rel_l2", "max_abs", "isolated", "floor", "verdict",
-               "note"]  # fmt: skip
-    with writing("--csv"), replace_file(path) as binary:
-        file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(
-            {**row.as_dict(), "isolated": _rel_l2(row.isolated), "floor": _rel_l2(row.floor)} for row in found.rows
-        )
-        file.detach()  # flushed, and still the file's owner's to close
-
-
-def _rel_l2(found: Difference | None) -> float | None:
-    return None if found is None else found.rel_l2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from acl_runtime.om.replace_file import replace_file
+from atc.html_data import embedded
 from atc.profiling.advice import advise
 from atc.profiling.report import ProfileReport
 from atc.writing import writing
@@ -27,7 +27,7 @@ def write_page(path: Path, report: ProfileReport, flag: str = "--html") -> None:
 def page(report: ProfileReport) -> str:
     """HTML; every name in it is escaped, and data cannot end the script that holds it."""
     loader = Environment(loader=PackageLoader("atc.profiling"), autoescape=True, undefined=StrictUndefined)
-    return loader.get_template("page.html").render(report=report, advice=advise(report), data=_embedded(_data(report)))
+    return loader.get_template("page.html").render(report=report, advice=advise(report), data=embedded(_data(report)))
 
 
 def _data(report: ProfileReport) -> dict[str, Any]:
@@ -42,9 +42,3 @@ def _data(report: ProfileReport) -> dict[str, Any]:
         "arena": report.memory.arena,
         "after": [list(a) for a in report.after],
     }
-
-
-def _embedded(value: Any) -> str:
-    """JSON that is safe inside of a script element."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
