@@ -45,7 +45,13 @@ ROTARY = {**HEADS, "do_rotary": 1}
 
 def step(size: int = 16, past: int = 5, count: int = 1) -> list[Any]:
     """Operands and cache of a later call for two sequences."""
-    return [f(2, count, 4 * size), f(2, count, 2 * size), f(2, count, 2 * size), f(2, 2, past, size), f(2, 2, past, size)]
+    return [
+        f(2, count, 4 * size),
+        f(2, count, 2 * size),
+        f(2, count, 2 * size),
+        f(2, 2, past, size),
+        f(2, 2, past, size),
+    ]
 
 
 def prompt(size: int = 8, count: int = 6) -> list[Any]:
@@ -163,7 +169,9 @@ def test_operator(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_simplified_layer_normalization(outputs: int, tmp_path: Path) -> None:
     attrs = {"epsilon": 1e-3, "axis": -1}
-    for want, got in zip(*both("SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], attrs, outputs, tmp_path, ""), strict=True):
+    for want, got in zip(
+        *both("SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], attrs, outputs, tmp_path, ""), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
@@ -197,3 +205,15 @@ def test_zero_points_by_group(tmp_path: Path) -> None:
 def test_what_is_not_computed_is_refused(attrs: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match=words):
         ours(GQA, [*step(), *LATER], {**HEADS, **attrs}, 3, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["later", "window_later", "sink_later"])
+def test_group_query_attention_of_halves(name: str, tmp_path: Path) -> None:
+    """Operands of f16 against onnxruntime's f32 of the same numbers."""
+    _name, op, arrays, attrs, n_outputs = next(c for c in GROUPED if c[0] == name)
+    halves = [a.astype(np.float16) if a is not None and a.dtype == np.float32 else a for a in arrays]
+    wide = [a.astype(np.float32) if a is not None and a.dtype == np.float16 else a for a in halves]
+    found = ours(op, halves, attrs, n_outputs, tmp_path)
+    for want, got in zip(theirs(op, wide, attrs, n_outputs)[:1], found, strict=False):
+        assert got.dtype == np.float16
+        np.testing.assert_allclose(got.astype(np.float32), want, rtol=5e-3, atol=5e-3)
