@@ -149,7 +149,7 @@ class Case:
             content = json.loads(sections[section])
             if section.endswith("programs") and content and draw.random() < 0.9:
                 at = draw.randrange(len(content))
-                content[at] = change_program(draw, content[at])
+                content[at] = change_program(draw, str(content[at]))
             else:
                 change(draw, content)
             sections[section] = json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
