@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atc.usage import UsageError, did_you_mean
-from graph_opt.interface import IMAGE_FORMATS, ImagePreparation
+from graph_opt.interface.image_preparation import IMAGE_FORMATS, ImagePreparation
 
 _SWITCHES = ("csc_switch", "rbuv_swap_switch", "ax_swap_switch", "crop", "padding", "single_line_mode",
              "support_rotation", "resize")  # fmt: skip

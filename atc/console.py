@@ -15,8 +15,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from acl_runtime.internal_error import internal_error
-from acl_runtime.om.errors import WRITE_FAILED
 from atc.usage import SeveralErrors
+from tensor_types.error_codes import WRITE_FAILED
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit, visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -27,7 +27,7 @@ PIPE_CLOSED = 141
 class OutputLost(EnvironmentProblem):
     """Standard output cannot be written."""
 
-    default_code = "E13004"
+    default_code = WRITE_FAILED
 
 
 @contextmanager

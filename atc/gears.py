@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atc.usage import UsageError
-from graph_opt.ir import Graph
 from tensor_types.dims import Dim, Expr
+
+if TYPE_CHECKING:
+    from graph_opt.ir import Graph
 
 HIDDEN_INPUT = "ascend_mbatch_shape_data"
 _FLAGS = {"batch": "dynamic_batch_size", "image": "dynamic_image_size", "dims": "dynamic_dims"}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from acl_runtime.session import TensorInfo
 from atc.usage import UsageError
-from graph_opt.ir import Graph, Value
 from tensor_types.dims import evaluate
 from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
+
+if TYPE_CHECKING:
+    from graph_opt.ir import Graph, Value
 
 
 def index_bounds(graph: Graph) -> dict[str, int]:

@@ -12,8 +12,9 @@ from atc.aipp import AippOp
 from atc.gears import bind_gears, header_of
 from atc.options import Options
 from atc.usage import Problems, UsageError, did_you_mean
-from graph_opt.interface import IMAGE_FORMATS, ImagePreparation, prepare_image, set_input_dtype, set_output_dtype
-from graph_opt.interface.images import image_shape
+from graph_opt.interface.dtypes import set_input_dtype, set_output_dtype
+from graph_opt.interface.image_preparation import IMAGE_FORMATS, ImagePreparation
+from graph_opt.interface.images import image_shape, prepare_image
 from graph_opt.ir import Graph, Value
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import DTYPES, F16

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from atc.usage import UsageError, did_you_mean
-from graph_opt.ir.passes import Pass
+
+if TYPE_CHECKING:
+    from graph_opt.ir.passes import Pass
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
-from atc.conversion import convert
 from atc.inputs import check_given, concrete_shape, free_dims, read_files, seeded
 from atc.options import Options
 from atc.outputs import describe
@@ -41,6 +40,8 @@ def run_model(
     with tempfile.TemporaryDirectory() as folder:
         package = path
         if path.suffix == ".onnx":
+            from atc.conversion import convert  # a package needs no compiler
+
             package = Path(folder) / "model.om"
             chips = Options().soc_version if chip is None else (chip,)
             convert(path, package, Options(input_shape=dict(input_shape), soc_version=chips))

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from acl_runtime.om.errors import WRITE_FAILED, PackageError
+from acl_runtime.om.errors import PackageError
 from acl_runtime.om.outer import MAGIC
 from acl_runtime.om.replace_file import write_remedy
 from atc.usage import UsageError
+from tensor_types.error_codes import WRITE_FAILED
 
 
 @contextmanager

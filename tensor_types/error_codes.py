@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+OPEN_FAILED = "E13001"
+WRITE_FAILED = "E13004"
+
 
 class ErrorCode(NamedTuple):
     """`exit_code`: 1 internal, 2 usage, 3 invalid input or model, 4 unsupported operator, 5 resource, 7 environment,

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from tensor_types.errors import OpenAtcError
 
-OPEN_FAILED = "E13001"
-WRITE_FAILED = "E13004"
-
 
 class PackageError(OpenAtcError):
     """A package cannot be read, written or trusted; the remedy says what to do about it."""

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from codegen.cache_folder import exposed
+from tensor_types.error_codes import WRITE_FAILED
 from tensor_types.errors import EnvironmentProblem
 
-from .errors import WRITE_FAILED, PackageError
+from .errors import PackageError
 from .replace_file import replace_file
 from .trust import INSTALL, read_key_file, read_public_key, trusted_folder
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from tensor_types.dtypes import DTYPES
+from tensor_types.error_codes import OPEN_FAILED
 
 from . import container, model_def, outer
 from .container import Section, SectionKind
-from .errors import OPEN_FAILED, PackageError
+from .errors import PackageError
 from .model_def import FusedGraph
 from .writer import HEADER, MAX_HEADER_BYTES, MODEL
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from .errors import WRITE_FAILED, PackageError
+from tensor_types.error_codes import WRITE_FAILED
+
+from .errors import PackageError
 
 
 @contextmanager

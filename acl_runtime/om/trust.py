@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from codegen.cache_folder import cache_folder, exposed
+from tensor_types.error_codes import OPEN_FAILED
 from tensor_types.errors import EnvironmentProblem
 
-from .errors import OPEN_FAILED, PackageError
+from .errors import PackageError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DOMAIN = b"openatc native code 1\0"

@@ -11,44 +11,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from graph_opt.interface.dtypes import replace_input
+from graph_opt.interface.image_preparation import IMAGE_FORMATS, ImagePreparation
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dims import Dim
 from tensor_types.dtypes import F32, U8
-
-IMAGE_FORMATS = {"YUV420SP_U8": 3, "XRGB8888_U8": 4, "RGB888_U8": 3, "YUV400_U8": 1}
-"""Channels by format."""
-
-
-@dataclass(frozen=True)
-class ImagePreparation:
-    """What becomes of an image. Sizes are (height, width), of `source` None where they follow from the model.
-
-    `matrix` (in 1/256), `input_bias` and `output_bias` convert colours: matrix * (x - input_bias) / 256 + output_bias.
-    `padding` is top, bottom, left, right. `mean`, `least` and `factor` have one entry a channel.
-    """
-
-    format: str
-    source: tuple[int, int] | None = None
-    crop: tuple[int, int, int, int] | None = None
-    """Top, left, height, width."""
-    swap_rb: bool = False
-    """R and B, or U and V, are exchanged."""
-    swap_ax: bool = False
-    """The first of four channels becomes the last."""
-    matrix: tuple[tuple[int, ...], ...] | None = None
-    input_bias: tuple[int, ...] = (0, 0, 0)
-    output_bias: tuple[int, ...] = (0, 0, 0)
-    mean: tuple[float, ...] = (0.0,) * 4
-    least: tuple[float, ...] = (0.0,) * 4
-    factor: tuple[float, ...] = (1.0,) * 4
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    padding_value: float = 0.0
 
 
 def image_shape(spec: ImagePreparation, batch: Dim, height: Dim, width: Dim) -> tuple[Dim, ...]:
