@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from atc.command_options import (
     out,
     report_usage,
 )
+from atc.compare_command import compare
 from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, table
 from atc.convert_command import convert
 from atc.generate_command import generate
@@ -47,6 +48,8 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 
 app.command()(convert)
+app.command()(compare)
+app.command()(compare)
 app.command()(profile)
 app.command()(generate)
 
@@ -87,69 +90,6 @@ def run(
         return 0
 
     guarded(json, work, custom_op)
-
-
-@app.command()
-def compare(
-    model: ModelPath,
-    package: Annotated[Path | None, typer.Argument(help="package; converted on the way when absent")] = None,
-    input: Inputs = None,
-    input_shape: Shapes = "",
-    csv: Annotated[Path | None, typer.Option(help="write the rows as CSV")] = None,
-    msit_csv: Annotated[
-        Path | None, typer.Option("--msit_csv", "--msit-csv", help="compared rows under msit's columns, as CSV")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(help="compared rows as JUnit test cases (.xml)")] = None,
-    html: Annotated[Path | None, typer.Option(help="page with rows, error along the model and histograms")] = None,
-    all_rows: Annotated[bool, typer.Option("--all", help="show rows that pass as well")] = False,
-    custom_op: CustomOps = None,
-    json: Json = False,
-) -> None:
-    """Compares every kernel with onnxruntime; exit code 6 unless it passes."""
-
-    def work() -> int:
-        from atc.compare import STATES
-        from atc.compare_model import compare_model
-        from atc.comparing.exports import write_csv, write_junit, write_msit_csv
-        from atc.comparing.page import write_page
-        from atc.writing import check_file
-
-        for flag, file in (("--csv", csv), ("--msit_csv", msit_csv), ("--junit", junit), ("--html", html)):
-            if file is not None:
-                check_file(file, flag, [model, *([package] if package else [])])
-        details = html is not None or msit_csv is not None
-        found = compare_model(model, package, input or [], sizes("input_shape", input_shape), details)
-        if csv:
-            write_csv(csv, found)
-        if msit_csv:
-            write_msit_csv(msit_csv, found)
-        if junit:
-            write_junit(junit, found, model.stem)
-        if html:
-            write_page(html, found, model, package)
-        if json:
-            print_json(found.as_dict())
-        else:
-            rows = [_row(r) for r in found.shown(all_rows)]
-            columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", "isolated", "floor", "verdict", ""]
-            out.print(table("", columns, rows))
-            states = {s: sum(r.state == s for r in found.rows) for s in STATES}
-            counts = ", ".join(f"{n} {s}" for s, n in states.items() if n or s not in ("reference", "unknown"))
-            out.print(f"{len(found.rows)} source tensors: {counts}")
-            out.print(f"verdict    {found.verdict}" + (f", first bad: {found.first_bad}" if found.first_bad else ""))
-        return 0 if found.verdict == "pass" else 6
-
-    guarded(json, work, custom_op)
-
-
-def _row(row: Any) -> list[str]:
-    left = [row.source, row.state, row.kernel, row.dtype]
-    found = row.found
-    if found is None:
-        return [*left, "-", "-", "-", "-", row.verdict, row.note]
-    cosine = "-" if found.cosine is None else f"{found.cosine:.7f}"
-    errors = ["-" if d is None or d.rel_l2 is None else f"{d.rel_l2:.2e}" for d in (found, row.isolated, row.floor)]
-    return [*left, cosine, *errors, row.verdict, row.note]
 
 
 @app.command()

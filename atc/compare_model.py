@@ -23,6 +23,7 @@ from atc.options import Options
 from atc.run import session_inputs
 from graph_opt.ir import Graph, Origin
 from graph_opt.ir.text import parse as parse_graph
+from graph_opt.precision.lists import DEFAULT
 
 _STATES = {"interior": "fused", "folded": "folded", "dead": "dead", "slice": "fused", "scale": "fused"}
 """States of source tensors of which no kernel writes exactly their values."""
@@ -32,13 +33,13 @@ _GROWTH = 4
 
 def compare_model(
     model: Path, package: Path | None, files: Sequence[str], input_shape: Mapping[str, Sequence[int]],
-    details: bool = False,
+    details: bool = False, precision_mode: str = DEFAULT,
 ) -> Comparison:  # fmt: skip
     """Converts the model when no package is given; every kernel output that holds a source tensor is compared.
 
-    With `details` rows tell where their errors are.
+    With `details` rows tell where their errors are. `precision_mode` is that of the conversion on the way.
     """
-    return compare_arrays(model, package, read_files(files), input_shape, details)
+    return compare_arrays(model, package, read_files(files), input_shape, details, precision_mode)
 
 
 def compare_arrays(
@@ -47,12 +48,13 @@ def compare_arrays(
     given: Mapping[str, np.ndarray],
     input_shape: Mapping[str, Sequence[int]] | None = None,
     details: bool = False,
+    precision_mode: str = DEFAULT,
 ) -> Comparison:
     """The same on arrays; inputs that are not given get seeded values."""
     with tempfile.TemporaryDirectory() as folder:
         if package is None:
             package = Path(folder) / "model.om"
-            convert(model, package, Options(input_shape=dict(input_shape or {})))
+            convert(model, package, Options(input_shape=dict(input_shape or {}), precision_mode=precision_mode))
         session = InferSession(0, package, keep=True)
         graph = parse_graph(bytes(open_package(package).section("graph")).decode())
         feeds = session_inputs(session, package, given, input_shape or {})
@@ -162,7 +164,7 @@ def _row(device: _Device, source: str, origin: Origin, golden: Golden) -> Row:
     elif state is None and value is not None and value.is_constant:
         state = "folded"
     if state is not None or value is None:
-        return Row(source, state or "dead", kernel, dtype, None, "pass")
+        return Row(source, state or "dead", kernel, dtype, None, "pass", holder=value.name if value else "")
     if value.name not in device.in_memory or not device.ran(value.name):
         return Row(source, "dead", kernel, dtype, None, "pass", "not computed")
     found = device.session.read(value.name)
