@@ -9,6 +9,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     contrib,
     contrib_attention,
     elementwise,
+    experts,
     group_query,
     image,
     matrix,

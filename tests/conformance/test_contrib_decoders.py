@@ -114,6 +114,23 @@ OTHERS: list[Case] = [
      [rng.integers(0, 20, (2, 5)).astype(np.int32), rng.integers(0, 2, (2, 5)).astype(np.int32), f(20, 8), f(9, 8), f(2, 8), f(8), f(8), MASK],
      {}, 2),
 ]  # fmt: skip
+TOKENS, ROUTER = f(5, 8), f(5, 4)
+UP, DOWN, GATED = f(4, 12, 8), f(4, 8, 12), f(4, 24, 8)
+TWO = {"k": 2}
+SWIGLU = {
+    **TWO,
+    "activation_type": "swiglu",
+    "normalize_routing_weights": 1,
+    "activation_alpha": 1.702,
+    "activation_beta": 1.0,
+}
+EXPERTS: list[Case] = [
+    ("relu", "MoE", [TOKENS, ROUTER, UP, f(4, 12), DOWN, f(4, 8)], TWO, 1),
+    ("one_gelu", "MoE", [f(2, 5, 8), f(10, 4), UP, None, DOWN], {"activation_type": "gelu"}, 1),
+    ("silu", "MoE", [TOKENS, ROUTER, UP, None, DOWN], {**TWO, "activation_type": "silu", "normalize_routing_weights": 1}, 1),
+    ("in_turns", "MoE", [TOKENS, ROUTER, GATED, f(4, 24), DOWN, f(4, 8)], {**SWIGLU, "swiglu_fusion": 1, "swiglu_limit": 1.5}, 1),
+    ("no_limit", "MoE", [TOKENS, ROUTER, GATED, None, DOWN], {**SWIGLU, "swiglu_fusion": 1}, 1),
+]  # fmt: skip
 INDICES = np.array([[3, 0, 6], [1, 1, 5]], np.int64)
 
 
@@ -155,7 +172,7 @@ def test_group_query_attention(case: Case, tmp_path: Path) -> None:
             np.testing.assert_allclose(got[rows], want[rows], rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("case", [*OTHERS, *BITS], ids=[f"{c[1]}-{c[0]}" for c in (*OTHERS, *BITS)])
+@pytest.mark.parametrize("case", [*OTHERS, *EXPERTS, *BITS], ids=[f"{c[1]}-{c[0]}" for c in (*OTHERS, *EXPERTS, *BITS)])
 def test_operator(case: Case, tmp_path: Path) -> None:
     _name, op, arrays, attrs, n_outputs = case
     wanted, found = both(op, arrays, attrs, n_outputs, tmp_path)
@@ -217,3 +234,23 @@ def test_group_query_attention_of_halves(name: str, tmp_path: Path) -> None:
     for want, got in zip(theirs(op, wide, attrs, n_outputs)[:1], found, strict=False):
         assert got.dtype == np.float16
         np.testing.assert_allclose(got.astype(np.float32), want, rtol=5e-3, atol=5e-3)
+
+
+def test_gates_of_experts_in_the_two_orders(tmp_path: Path) -> None:
+    """onnxruntime computes gate and linear part in turns; behind each other they are columns in another order."""
+    behind = np.concatenate([GATED[:, 0::2], GATED[:, 1::2]], axis=1)
+    (want,) = theirs("MoE", [TOKENS, ROUTER, GATED, None, DOWN], {**SWIGLU, "swiglu_fusion": 1}, 1)
+    (found,) = ours("MoE", [TOKENS, ROUTER, behind, None, DOWN], {**SWIGLU, "swiglu_fusion": 2}, 1, tmp_path)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=2e-5)
+
+
+def test_experts_with_a_third_matrix(tmp_path: Path) -> None:
+    third = f(4, 12, 8)
+    (found,) = ours("MoE", [TOKENS, ROUTER, UP, None, DOWN, None, third],
+                    {**TWO, "activation_type": "silu", "normalize_routing_weights": 1}, 1, tmp_path)  # fmt: skip
+    for token, scores, got in zip(TOKENS, ROUTER, found, strict=True):
+        best = np.argsort(-scores)[:2]
+        share = np.exp(scores[best] - scores[best].max())
+        inner = [UP[e] @ token for e in best]
+        parts = [DOWN[e] @ (h / (1 + np.exp(-h)) * (third[e] @ token)) for e, h in zip(best, inner, strict=True)]
+        np.testing.assert_allclose(got, np.average(parts, axis=0, weights=share), rtol=1e-4, atol=2e-5)
