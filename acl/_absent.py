@@ -21,7 +21,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "acl.rt": {
         "R": "memcpy2d memcpy2d_async stream_abort set_exception_info_callback set_op_wait_timeout "
-        "set_stream_attribute device_enable_peer_access device_disable_peer_access set_ts_device "
+        "set_stream_attribute set_ts_device "
         "set_stream_overflow_switch notify_wait notify_record destroy_notify notify_reset ipc_mem_close "
         "ipc_mem_set_import_pid release_mem_address unmap_mem map_mem free_physical mem_set_access binary_unload "
         "launch_kernel mdl_ri_execute_async mdl_ri_destroy mdl_ri_capture_begin cmo_async",

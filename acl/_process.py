@@ -12,7 +12,21 @@ from acl_runtime.device.stream import stop_workers
 from tensor_types.errors import EnvironmentProblem
 
 handles = Handles()
-contexts = Contexts()
+
+
+def n_devices() -> int:
+    """OPENATC_DEVICES, 1 to 16; else one. EnvironmentProblem if it is another text."""
+    asked = os.environ.get("OPENATC_DEVICES") or "1"
+    if not (asked.isdecimal() and 1 <= int(asked) <= _MOST_DEVICES):
+        raise EnvironmentProblem(
+            f"OPENATC_DEVICES is {asked!r}, which is no number of devices",
+            remedy=f"use a number from 1 to {_MOST_DEVICES}",
+        )
+    return int(asked)
+
+
+_MOST_DEVICES = 16
+contexts = Contexts(n_devices)
 models = ModelTable()
 reports = Reports()
 
@@ -20,7 +34,7 @@ reports = Reports()
 @functools.cache
 def memory() -> Memory:
     """The memory; its addresses are reserved at the first use."""
-    return Memory(soc_name(), os.environ.get("ACL_SIM_CHECK") == "1")
+    return Memory(soc_name(), os.environ.get("ACL_SIM_CHECK") == "1", contexts.n_devices)
 
 
 def soc_name() -> str:

@@ -10,7 +10,6 @@ from acl._call import anything, function, integer, status, valued, word
 from acl._process import contexts, handles, memory, reports, stream_in_context, stream_to_wait_for
 from acl.util import owner_of
 from acl_runtime.device import Code, Context, DeviceError, Event, Stream, Use, run_now, submit
-from acl_runtime.device.context import N_DEVICES
 from acl_runtime.device.event import elapsed_ms
 
 _HOST = 1
@@ -30,6 +29,8 @@ __all__ = [
     "destroy_stream",
     "destroy_stream_force",
     "device_can_access_peer",
+    "device_disable_peer_access",
+    "device_enable_peer_access",
     "event_elapsed_time",
     "event_get_timestamp",
     "free",
@@ -84,7 +85,7 @@ def get_run_mode() -> int:
 
 @valued()
 def get_device_count() -> int:
-    return N_DEVICES
+    return contexts.n_devices
 
 
 @status(integer)
@@ -114,11 +115,24 @@ def get_primary_ctx_state(device: int) -> tuple[int, int]:
 
 @valued(integer, integer)
 def device_can_access_peer(device: int, peer: int) -> int:
-    """0: one device has no peers."""
-    for number in (device, peer):
-        if not 0 <= number < N_DEVICES:
-            raise DeviceError(Code.INVALID_DEVICEID, f"there is no device {number}")
-    return 0
+    """1 for two different devices: their memory is one address space."""
+    contexts.check(device)
+    contexts.check(peer)
+    return int(device != peer)
+
+
+@status(integer, integer)
+def device_enable_peer_access(peer: int, flags: int) -> None:
+    """Checks the number; copies between devices go in any case."""
+    contexts.current()
+    contexts.check(peer)
+
+
+@status(integer)
+def device_disable_peer_access(peer: int) -> None:
+    """Checks the number; copies between devices go in any case."""
+    contexts.current()
+    contexts.check(peer)
 
 
 @valued()
@@ -156,12 +170,12 @@ def get_context() -> int:
 
 @status()
 def synchronize_device() -> None:
-    """Waits for all streams of all contexts."""
-    contexts.current()
+    """Waits for all streams of all contexts of this thread's device."""
+    device = contexts.current().device
     try:
-        contexts.synchronize_device()
+        contexts.synchronize_device(device)
     finally:
-        _has_seen(contexts.streams())
+        _has_seen(contexts.streams(device))
 
 
 # Streams
@@ -474,10 +488,10 @@ def memset_async(address: int, size: int, value: int, count: int, stream: int) -
 
 @valued(integer, failure=lambda: (0, 0))
 def get_mem_info(attribute: int) -> tuple[int, int]:
-    """Free and total bytes of device memory, the same for every attribute."""
-    contexts.current()
+    """Free and total bytes of this thread's device, the same for every attribute."""
+    number = contexts.current().device
     device = memory().device
-    return device.capacity - device.used, device.capacity
+    return device.capacity - device.used_of(number), device.capacity
 
 
 def _copies(target: int, target_size: int, source: int, count: int, kind: int) -> bool:

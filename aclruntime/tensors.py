@@ -159,9 +159,9 @@ class Tensor:
         if self._host is None:
             self.to_host()
         assert self._host is not None
-        contexts.current()
+        context = contexts.current()
         start = time.perf_counter()
-        block = memory().device.allocate(max(self.size, 1), "aclruntime.Tensor", None)
+        block = memory().device.allocate(max(self.size, 1), "aclruntime.Tensor", context)
         if self.size:
             memory().copy(block.address, self._host.ctypes.data, self.size)
         _summary.H2D_time_list.append((time.perf_counter() - start) * 1e3)

@@ -41,5 +41,5 @@ def _queue(model: int, inputs: int, outputs: int, stream: int) -> None:
     item = models.get(model)
     sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
     queue = stream_in_context(stream)
-    work = item.prepare(sources, targets, memory(), queue.context, allocates=False)
+    work = item.prepare(sources, targets, memory(), contexts.current(), allocates=False)
     submit(memory(), queue, work.uses, work.run)

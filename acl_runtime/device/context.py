@@ -1,13 +1,14 @@
-"""Contexts of the one device, and which of them each thread works in."""
+"""Contexts of the devices, and which of them each thread works in."""
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections import Counter
+from collections.abc import Callable
 
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.stream import Stream
-
-N_DEVICES = 1
 
 
 class Context:
@@ -65,47 +66,60 @@ class Context:
 
 
 class Contexts:
-    """The device's contexts. The primary one lives as long as `set_device` calls are not all undone."""
+    """The contexts of all devices. A primary one lives as long as `set_device` calls are not all undone.
 
-    def __init__(self) -> None:
+    `count` tells how many devices there are; it is asked at the first use.
+    """
+
+    def __init__(self, count: Callable[[], int] = lambda: 1) -> None:
+        self._count = functools.cache(count)
         self._lock = threading.Lock()
         self._thread = threading.local()
-        self._primary: Context | None = None
-        self._references = 0
+        self._primary: dict[int, Context] = {}
+        self._references: Counter[int] = Counter()
         self._alive: set[Context] = set()
+
+    @property
+    def n_devices(self) -> int:
+        return self._count()
+
+    def check(self, device: int) -> None:
+        """INVALID_DEVICEID for a number that is no device."""
+        if not 0 <= device < self.n_devices:
+            raise DeviceError(Code.INVALID_DEVICEID, f"there is no device {device}, only {self.n_devices} from 0 on")
 
     def set_device(self, device: int) -> None:
         """Makes the primary context current, and makes it if need be."""
-        _check(device)
+        self.check(device)
         with self._lock:
-            if self._primary is None:
-                self._primary = Context(device, is_primary=True)
-                self._alive.add(self._primary)
-            self._references += 1
-            self._thread.current = self._primary
+            primary = self._primary.get(device)
+            if primary is None:
+                primary = self._primary[device] = Context(device, is_primary=True)
+                self._alive.add(primary)
+            self._references[device] += 1
+            self._thread.current = primary
 
     def references(self, device: int) -> int:
         """The `set_device` calls that are not undone. INVALID_DEVICEID."""
-        _check(device)
-        return self._references
+        self.check(device)
+        return self._references[device]
 
     def reset_device(self, device: int) -> None:
         """Undoes one `set_device`; the last one ends the primary context. INVALID_DEVICEID if there is none."""
-        _check(device)
+        self.check(device)
         with self._lock:
-            if not self._references:
+            if not self._references[device]:
                 raise DeviceError(Code.INVALID_DEVICEID, f"device {device} is not set")
-            self._references -= 1
-            if self._references:
+            self._references[device] -= 1
+            if self._references[device]:
                 return
-            primary, self._primary = self._primary, None
-            assert primary is not None
+            primary = self._primary.pop(device)
             self._alive.discard(primary)
         primary.destroy()
 
     def create(self, device: int) -> Context:
         """A new context, current for this thread."""
-        _check(device)
+        self.check(device)
         context = Context(device, is_primary=False)
         with self._lock:
             self._alive.add(context)
@@ -132,16 +146,16 @@ class Contexts:
             raise DeviceError(Code.CONTEXT_NULL, "this thread has no context: call set_device or set_context in it")
         return context
 
-    def streams(self) -> list[Stream]:
-        """Those of all contexts."""
+    def streams(self, device: int) -> list[Stream]:
+        """Those of all contexts of a device."""
         with self._lock:
-            contexts = list(self._alive)
+            contexts = [c for c in self._alive if c.device == device]
         return [stream for context in contexts for stream in context.streams()]
 
-    def synchronize_device(self) -> None:
-        """Waits for all streams of all contexts; raises the first failure found."""
+    def synchronize_device(self, device: int) -> None:
+        """Waits for all streams of a device; raises the first failure found."""
         with self._lock:
-            contexts = list(self._alive)
+            contexts = [c for c in self._alive if c.device == device]
         failure = None
         for context in contexts:
             try:
@@ -150,8 +164,3 @@ class Contexts:
                 failure = failure or error
         if failure is not None:
             raise failure
-
-
-def _check(device: int) -> None:
-    if not 0 <= device < N_DEVICES:
-        raise DeviceError(Code.INVALID_DEVICEID, f"there is no device {device}")

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ import numpy as np
 from acl_runtime.device import host_memory
 from acl_runtime.device.checks import Checks, program_line
 from acl_runtime.device.codes import Code, DeviceError
+from acl_runtime.device.context import Context
 from codegen.targets import chip_names, target
 
 ALIGNMENT = 64
@@ -41,11 +43,15 @@ class Allocation:
     size: int
     extent: int
     owner: str
-    context: object | None
+    context: Context | None
     site: str = ""
     freed_site: str = ""
     pins: int = 0
     is_freed: bool = False
+
+    @property
+    def device(self) -> int:
+        return self.context.device if self.context is not None else 0
 
     @property
     def end(self) -> int:
@@ -67,43 +73,54 @@ def _physical_memory() -> int:
 class AddressSpace:
     """A range of addresses and the book of its blocks. Thread-safe.
 
-    `capacity` is how many bytes may be live at a time. The range is several times larger, and blocks are placed in
-    turn, so that an address that was freed is not soon given out again.
+    `capacity` is how many bytes of one device may be live at a time. The range is several times larger, and blocks are
+    placed in turn, so that an address that was freed is not soon given out again.
     """
 
-    def __init__(self, name: str, capacity: int, checks: Checks | None = None) -> None:
+    def __init__(self, name: str, capacity: int, checks: Checks | None = None, devices: int = 1) -> None:
         self.name = name
         self.capacity = capacity
         self._checks = checks
-        self.used = 0
+        self._used: Counter[int] = Counter()
         self._lock = threading.Lock()
-        self._map, self._bytes = _reserve(4 * capacity)
+        self._map, self._bytes = _reserve(4 * capacity * devices)
         self.base = self._bytes.ctypes.data
         self.end = self.base + len(self._bytes)
         self._blocks: dict[int, Allocation] = {}
         self._starts: list[int] = []
         self._cursor = self.base
 
+    @property
+    def used(self) -> int:
+        """Bytes of all devices that blocks take."""
+        return self._used.total()
+
+    def used_of(self, device: int) -> int:
+        """Bytes of one device that blocks take."""
+        return self._used[device]
+
     def __contains__(self, address: int) -> bool:
         return self.base <= address < self.end
 
-    def allocate(self, size: int, owner: str, context: object | None = None) -> Allocation:
+    def allocate(self, size: int, owner: str, context: Context | None = None) -> Allocation:
         """A block of at least `size` bytes at a multiple of 64, of undefined content. MEMORY_ALLOCATION if full."""
         # Large blocks own their pages, so that freeing one gives all of its memory back.
         step = _PAGE if size >= _PAGE else ALIGNMENT
         extent = _round_up(_round_up(size, 32) + 32, step)
         with self._lock:
-            address = self._place(extent, step) if self.used + extent <= self.capacity else None
+            device = context.device if context is not None else 0
+            free = self.capacity - self._used[device]
+            address = self._place(extent, step) if extent <= free else None
             if address is None:
                 raise DeviceError(
                     Code.MEMORY_ALLOCATION,
-                    f"{size} bytes of {self.name} memory asked for, {self.capacity - self.used} are free",
+                    f"{size} bytes of {self.name} memory asked for, {free} are free",
                 )
             block = Allocation(address, size, extent, owner, context, program_line() if self._checks else "")
             insort(self._starts, address)
             self._blocks[address] = block
             self._cursor = block.end
-            self.used += extent
+            self._used[device] += extent
             return block
 
     def free(self, address: int) -> None:
@@ -116,7 +133,7 @@ class AddressSpace:
             if block is None or block.is_freed:
                 raise DeviceError(Code.MEMORY_FREE, f"no live block of {self.name} memory starts at {address:#x}")
             block.is_freed = True
-            self.used -= block.extent
+            self._used[block.device] -= block.extent
             if self._checks:
                 block.freed_site = program_line()
             if not block.pins:
@@ -217,11 +234,11 @@ class Memory:
     most, so that a program which fills the device gets a code instead of being killed.
     """
 
-    def __init__(self, chip: str = "", checks: bool = False) -> None:
+    def __init__(self, chip: str = "", checks: bool = False, devices: int = 1) -> None:
         most = _physical_memory() * 3 // 4
         known = target(chip).memory_bytes if chip in chip_names() else 0
         self.checks = Checks() if checks else None
-        self.device = AddressSpace("device", min(known or most, most), self.checks)
+        self.device = AddressSpace("device", min(known or most, most), self.checks, devices)
         self.pinned = AddressSpace("pinned host", most, self.checks)
 
     def space(self, address: int) -> AddressSpace | None:

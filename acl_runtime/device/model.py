@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from acl_runtime.device.codes import Code, DeviceError
+from acl_runtime.device.context import Context
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
 from acl_runtime.device.description import TensorDescription, describe
 from acl_runtime.device.in_flight import Use
@@ -45,7 +46,9 @@ class DeviceModel:
         self._session = InferSession(0, path, threads)
         self.description = describe(model_id, loaded)
 
-    def prepare(self, inputs: Dataset, outputs: Dataset, memory: Memory, context: object, allocates: bool) -> Execution:
+    def prepare(
+        self, inputs: Dataset, outputs: Dataset, memory: Memory, context: Context, allocates: bool
+    ) -> Execution:
         """Checks everything and gives the execution, for `run_now` or `submit`.
 
         It reads the input memory and writes the output memory that the datasets name now. With `allocates`, an
@@ -250,7 +253,7 @@ def _too_small(tensor: TensorDescription, needed: int, size: int) -> DeviceError
     return DeviceError(Code.EXEC_PARAM_INVALID, f"output {tensor.name} needs {needed} bytes, its buffer has {size}")
 
 
-def _give_memory(buffer: DataBuffer, array: np.ndarray, memory: Memory, context: object) -> None:
+def _give_memory(buffer: DataBuffer, array: np.ndarray, memory: Memory, context: Context) -> None:
     """Device memory for an output that came without; the caller frees it."""
     block = memory.device.allocate(array.nbytes, "mdl.execute", context)
     memory.device.view(block.address, array.nbytes)[:] = _bytes(array)
