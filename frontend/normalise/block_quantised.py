@@ -18,7 +18,7 @@ from graph_opt.ir import Value
 from tensor_types.dtypes import DTYPES, U8
 
 
-def _unpacked(node: PendingNode, packed: Value, bits: int) -> Value:
+def unpacked(node: PendingNode, packed: Value, bits: int) -> Value:
     """Codes u8 [.., n * 8/bits] of bytes [.., n], the lowest bits first."""
     if bits == 8:
         return packed
@@ -41,7 +41,7 @@ def _shaped(node: PendingNode, value: Value, *shape: int) -> Value:
     return node.emit("Reshape", [value, node.ints(shape, "shape")])
 
 
-def _first(node: PendingNode, value: Value, count: int) -> Value:
+def first_columns(node: PendingNode, value: Value, count: int) -> Value:
     """The first `count` elements of the last axis."""
     if value.shape is not None and value.shape[-1] == count:
         return value
@@ -65,19 +65,19 @@ def _matmul_n_bits(node: PendingNode) -> None:
     if node.number("weight_prepacked", 0):
         raise node.refuse("a weight in the order of one kernel of onnxruntime")
     blocks = math.ceil(depth / block)
-    codes = _first(node, _shaped(node, _unpacked(node, _shaped(node, b, rows, -1), bits), rows, -1), depth)
+    codes = first_columns(node, _shaped(node, unpacked(node, _shaped(node, b, rows, -1), bits), rows, -1), depth)
     scales = _shaped(node, scales, rows, blocks)
     shift: Value | None = None
     if zeros is None:
         middle = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
         points = node.constant(middle, U8, "zero_points")
     elif zeros.dtype == U8:
-        points = _first(node, _unpacked(node, _shaped(node, zeros, rows, -1), bits), blocks)
+        points = first_columns(node, unpacked(node, _shaped(node, zeros, rows, -1), bits), blocks)
     else:  # numbers, not codes: (code - zero) * scale = code * scale - zero * scale
         points = node.constant(np.zeros((rows, blocks)), U8, "zero_points")
         shift = node.emit("Mul", [_shaped(node, zeros, rows, blocks), scales])
     if groups is not None:
-        which = _first(node, groups, depth)
+        which = first_columns(node, groups, depth)
         scales, points = (node.emit("Gather", [v, which], {"axis": 1}) for v in (scales, points))
         shift = None if shift is None else node.emit("Gather", [shift, which], {"axis": 1})
         block = 1
@@ -112,17 +112,17 @@ def _gather_block_quantized(node: PendingNode) -> None:
     codes, factors = rows(data), rows(scales)
     behind = axis + node.rank(1) - 1 if axis > gathered else axis
     if packed:
-        codes = _unpacked(node, codes, bits)
+        codes = unpacked(node, codes, bits)
     elif data.dtype not in (DTYPES["i4"], DTYPES["u4"]):
         raise node.refuse(f"data of {data.dtype}")
     points = None if zeros is None else rows(zeros)
     if packed:
         count = None if factors.shape is None else factors.shape[-1]
         if points is not None:
-            points = _unpacked(node, points, bits)
+            points = unpacked(node, points, bits)
             if not isinstance(count, int):
                 raise node.error("the number of blocks is not known")
-            points = _first(node, points, count)
+            points = first_columns(node, points, count)
         else:
             shape = node.emit("Shape", [factors])
             points = node.emit("Expand", [node.constant(1 << (bits - 1), U8, "middle"), shape])

@@ -131,6 +131,15 @@ EXPERTS: list[Case] = [
     ("in_turns", "MoE", [TOKENS, ROUTER, GATED, f(4, 24), DOWN, f(4, 8)], {**SWIGLU, "swiglu_fusion": 1, "swiglu_limit": 1.5}, 1),
     ("no_limit", "MoE", [TOKENS, ROUTER, GATED, None, DOWN], {**SWIGLU, "swiglu_fusion": 1}, 1),
 ]  # fmt: skip
+CODES = [u8(4, 32, 16), np.abs(f(4, 32)) * 0.05, f(4, 32), u8(4, 32, 16), np.abs(f(4, 32)) * 0.05, f(4, 32)]
+BLOCKS = [u8(4, 32, 32), np.abs(f(4, 32, 2)) * 0.01, None, u8(4, 32, 32), np.abs(f(4, 32, 2)) * 0.01, None]
+QUANTISED = {**TWO, "activation_type": "silu", "normalize_routing_weights": 1}
+EXPERTS += [
+    ("rows4", "QMoE", [f(5, 32), ROUTER, *CODES], {**QUANTISED, "expert_weight_bits": 4}, 1),
+    ("blocks8", "QMoE", [f(5, 32), ROUTER, *BLOCKS], {**QUANTISED, "expert_weight_bits": 8, "block_size": 16}, 1),
+    ("zeros", "QMoE", [f(5, 32), ROUTER, *BLOCKS, None, None, None, u8(4, 32, 2), u8(4, 32, 2)],
+     {**QUANTISED, "expert_weight_bits": 8, "block_size": 16}, 1),
+]  # fmt: skip
 INDICES = np.array([[3, 0, 6], [1, 1, 5]], np.int64)
 
 
