@@ -23,7 +23,7 @@ WRONG: list[Case] = [
     ("InstanceNormalization", [(1, 4, 5), (1,), (4,)], {}, "scale"),
     ("InstanceNormalization", [(1, 4, 5), (4,), (5,)], {}, "B"),
     ("BatchNormalization", [(1, 4, 5), (4,), (4,), (1,), (4,)], {}, "input_mean"),
-    ("LayerNormalization", [(2, 6), (4,)], {}, "Scale"), ("LayerNormalization", [(2, 6), (6,), (2, 6)], {}, "B"),
+    ("LayerNormalization", [(2, 6), (4,)], {}, "Scale"), ("LayerNormalization", [(2, 6), (6,), (3, 2, 6)], {}, "B"),
     ("LSTM", [(3, 2, 4), (1, 20, 4), (1, 20, 4)], {"hidden_size": 5}, "R"),
     ("LSTM", [(3, 2, 4), (1, 20, 3), (1, 20, 5)], {"hidden_size": 5}, "W"),
     ("GRU", [(3, 2, 4), (1, 15, 4), (1, 15, 5), (1, 15)], {"hidden_size": 5}, "B"),

@@ -37,7 +37,7 @@ def _layer(ctx: Inference) -> None:
         axis = ctx.axis(len(shape))
         moments = [*shape[:axis], *([1] * (len(shape) - axis))]
         for index in (1, 2):
-            ctx.expect(index, shape[axis:], broadcast=True)
+            ctx.expect(index, shape, broadcast=True)
     stash = from_onnx(int(ctx.attr("stash_type")))
     ctx.set(1, stash, moments)
     ctx.set(2, stash, moments)
