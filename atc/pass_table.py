@@ -37,6 +37,7 @@ _TABLE = (
     PassRow("absorb-expands", "Element-wise operators broadcast by themselves instead of reading an Expand."),
     PassRow("eliminate-common-subexpressions", "Equal nodes and equal small constants are kept once."),
     PassRow("eliminate-dead-code", "Nodes, constants and dims that no output needs go.", required=True),
+    PassRow("split-wide-operators", "Sums and extrema of more than 64 tensors become trees of such operators."),
     PassRow("flatten-if", "Branches of an If that agree in shape become guarded nodes of the graph around it."),
     PassRow("dequantize-late", "DequantizeLinear moves behind what only picks or reorders the codes."),
     PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
