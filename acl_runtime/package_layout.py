@@ -29,6 +29,8 @@ from tensor_types.recipes import Recipe
 
 PORTABLE = "portable"
 CONSTANTS = "constants"
+_TEXTS = ("graph", "report", CONSTANTS, "plan", "programs")
+"""Last words of the sections that are text: they are stored compressed, to a tenth or less."""
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
 
@@ -100,7 +102,8 @@ def write_model(
         sections[section(chip_instance(chip), "plan")] = json_bytes(plan)
         sections[section(chip_instance(chip), "report")] = json_bytes(dict(made.report))
     names = {"classes": sorted(classes), "chips": sorted(chips or {})}
-    write_package(path, viewer, sections, {**(header or {}), **names})
+    texts = {name for name in sections if name.rpartition("/")[2] in _TEXTS}
+    write_package(path, viewer, sections, {**(header or {}), **names}, texts)
 
 
 def read_objects(data: memoryview) -> list[bytes]:

@@ -27,6 +27,7 @@ LIMITS: Mapping[str, Limit] = {
     "parse_steps": Limit(2_000_000, "steps of symbolic arithmetic to read one plan, or one tile program"),
     "launch_work": Limit(1 << 46, "scalar operations of one launch of a kernel, at most"),
     "tensor_bytes": Limit(1 << 33, "bytes of one result of an AI CPU operator that makes much of little"),
+    "section_bytes": Limit(1 << 28, "bytes of one compressed section of a package"),
     "arena_bytes": Limit(1 << 38, "bytes for the intermediate tensors of one run"),
     "function_nodes": Limit(1 << 18, "nodes of a model with its functions written out"),
 }

@@ -9,6 +9,9 @@ Layout, little-endian; offsets count from the start of the container, which is 6
 
 A section need not lie inside: `partition` names the outer partition that *is* the section, so that weights
 are stored once and still seen by viewers of the outer format, under the same digest rule as everything else.
+
+A section whose kind has the bit DEFLATED is stored as its length (u64) and a zlib stream; digest and size in the table
+are those of what is stored, so nothing is inflated before its digest has been checked.
 """
 
 from __future__ import annotations
@@ -16,17 +19,23 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tensor_types.limits import require_within
+
 from .errors import PackageError
 
 MAGIC = b"OPENATC\0"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64
 HOME_PARTITION = 3
 """The outer partition that the container itself occupies; other numbers mark external sections."""
+
+DEFLATED = 0x80
+_LENGTH = struct.Struct("<Q")
 
 MAX_SECTIONS = 4096
 MAX_NAME_BYTES = 255
@@ -54,7 +63,7 @@ class SectionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One row of the table. `offset` and `size` are bytes; `offset` counts from the container's start,
+    """One row of the table. `offset` and `size` are bytes as stored; `offset` counts from the container's start,
     or from the start of `partition` when that is not HOME_PARTITION."""
 
     name: str
@@ -63,6 +72,29 @@ class Section:
     offset: int
     size: int
     sha256: bytes
+    deflated: bool = False
+
+
+def deflate(content: bytes | memoryview) -> bytes:
+    """A content as a deflated section stores it; equal contents give equal bytes."""
+    data = memoryview(content).cast("B")
+    return _LENGTH.pack(len(data)) + zlib.compress(data, 6)
+
+
+def inflate(stored: memoryview, name: str) -> bytes:
+    """The content of a deflated section. PackageError if it is damaged, ResourceLimit if it is beyond the budget."""
+    if len(stored) < _LENGTH.size:
+        raise PackageError(f"section {name} is not complete", remedy=_DAMAGED)
+    (length,) = _LENGTH.unpack_from(stored)
+    require_within("section_bytes", length, f"bytes of section {name}")
+    stream = zlib.decompressobj()
+    try:
+        content = stream.decompress(stored[_LENGTH.size :], length + 1)  # never more than it says, whatever it holds
+    except zlib.error as error:
+        raise PackageError(f"section {name} cannot be inflated: {error}", remedy=_DAMAGED) from None
+    if len(content) != length or not stream.eof or stream.unused_data:
+        raise PackageError(f"section {name} does not have the length that it says", remedy=_DAMAGED)
+    return content
 
 
 def align(position: int) -> int:
@@ -93,8 +125,9 @@ def encode_table(sections: Sequence[Section], container_size: int) -> bytes:
         check_name(section.name)
         name = section.name.encode()
         rows += _ROW.pack(
-            len(names), len(name), section.kind, section.partition, section.offset, section.size, section.sha256
-        )
+            len(names), len(name), section.kind | DEFLATED * section.deflated, section.partition, section.offset,
+            section.size, section.sha256,
+        )  # fmt: skip
         names += name
     table = bytes(rows + names)
     header = _HEADER.pack(MAGIC, VERSION, len(sections), len(table), container_size, bytes(32))[:_DIGESTED]
@@ -145,11 +178,11 @@ def _section(row: tuple[int, int, int, int, int, int, bytes], names: bytes) -> S
         raise PackageError("a section name leaves the name table", remedy=_DAMAGED)
     try:
         name = names[name_offset : name_offset + name_size].decode("ascii")
-        section_kind = SectionKind(kind)
+        section_kind = SectionKind(kind & ~DEFLATED)
     except ValueError:
         raise PackageError("a section has an unknown kind or a name that is not text", remedy=_DAMAGED) from None
     check_name(name)
-    return Section(name, section_kind, partition, offset, size, sha256)
+    return Section(name, section_kind, partition, offset, size, sha256, bool(kind & DEFLATED))
 
 
 def _check_placement(
@@ -161,7 +194,7 @@ def _check_placement(
     if len({section.partition for section in external}) != len(external):
         raise PackageError("two sections claim the same partition", remedy=_DAMAGED)
     for section in external:
-        if section.offset != 0 or partition_sizes.get(section.partition) != section.size:
+        if section.deflated or section.offset != 0 or partition_sizes.get(section.partition) != section.size:
             raise PackageError(f"section {section.name} does not match partition {section.partition}", remedy=_DAMAGED)
     end = first
     for section in sorted((s for s in sections if s.partition == HOME_PARTITION), key=lambda s: (s.offset, s.size)):

@@ -36,6 +36,7 @@ class Package:
         """The header dict that the writer was given."""
         self._sections = sections
         self._views = views
+        self._deflated = frozenset(s.name for s in sections if s.deflated)
         self._file = file
 
     def require_whole(self) -> None:
@@ -56,14 +57,15 @@ class Package:
         return name in self._views
 
     def section(self, name: str) -> memoryview:
-        """The bytes of a section, read-only and 64-byte aligned (`model_def` alone is not aligned).
+        """The bytes of a section, read-only and 64-byte aligned (`model_def` and deflated ones are not aligned).
 
-        Raises PackageError if there is none of that name.
+        Raises PackageError if there is none of that name, or it cannot be inflated; ResourceLimit.
         """
         if name not in self._views:
             near = difflib.get_close_matches(name, self._views, 3) or sorted(self._views)[:10]
             raise PackageError(f"the package has no section {name!r}", remedy=f"it has {', '.join(near)}")
-        return self._views[name]
+        view = self._views[name]
+        return memoryview(container.inflate(view, name)) if name in self._deflated else view
 
     def array(self, section: str, dtype: np.dtype | str, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A read-only array over bytes of `section` from byte `offset` on, without a copy.

@@ -32,5 +32,6 @@ def strip(
         if section.name not in (HEADER, MODEL) and not section.name.startswith(OPTIONAL_PREFIX)
     }
     graph, changed = (package.graph(), {}) if rewrite is None else rewrite(package)
-    write_package(path_out, graph, {**kept, **changed}, package.header)
+    deflated = {section.name for section in package.sections() if section.deflated}
+    write_package(path_out, graph, {**kept, **changed}, package.header, deflated)
     return tuple(section for section in package.sections() if section.name.startswith(OPTIONAL_PREFIX))

@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
+
+from tensor_types.limits import LIMITS
 
 from . import container, outer
 from .container import Section, SectionKind
@@ -45,13 +48,18 @@ def kind_of(name: str) -> SectionKind:
 
 
 def write_package(
-    path: str | os.PathLike[str], fused_graph: FusedGraph, sections: Mapping[str, Content], header: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    fused_graph: FusedGraph,
+    sections: Mapping[str, Content],
+    header: Mapping[str, Any],
+    deflated: Collection[str] = (),
 ) -> tuple[Section, ...]:
     """Write a package and give its table, digests included.
 
     `sections` maps names (see `container.check_name`) to content; `weights` becomes the WEIGHTS_DATA partition, which
-    the constants of `fused_graph` point into. `header` is a JSON object of at most 1 MiB. The file appears whole or
-    not at all. Raises PackageError for a bad name, header, graph or constant, and when the disk refuses.
+    the constants of `fused_graph` point into. `header` is a JSON object of at most 1 MiB. Sections in `deflated`, one
+    buffer each, are stored compressed. The file appears whole or not at all. Raises PackageError for a bad name,
+    header, graph or constant, and when the disk refuses.
     """
     for name in sections:
         container.check_name(name)
@@ -71,7 +79,13 @@ def write_package(
         table = [Section(MODEL, kind_of(MODEL), outer.MODEL_DEF, 0, len(model), digest), weights]
         for name in sorted(inner):
             position = container.align(position)
-            table.append(_write(file, base + position, name, container.HOME_PARTITION, position, inner[name]))
+            content, packed = inner[name], False
+            if name in deflated and isinstance(content, Buffer):
+                data = _bytes(content)
+                packed = len(data) <= LIMITS["section_bytes"].default  # what is longer, a reader would refuse
+                content = container.deflate(data) if packed else content
+            row = _write(file, base + position, name, container.HOME_PARTITION, position, content)
+            table.append(replace(row, deflated=packed))
             position += table[-1].size
         file.truncate(base + position)  # an empty last section may lie beyond the last byte written
         file.seek(base)

@@ -433,7 +433,7 @@ def test_tables_with_right_digests_and_hostile_numbers(sections, size, message):
     ("offset", "form", "value", "message"),
     [
         (0, "8s", b"OPENATX\0", "does not hold"),
-        (8, "<I", 2, "version 2"),
+        (8, "<I", 3, "version 3"),
         (12, "<I", 2**32 - 1, "sections in a table"),
         (12, "<I", 3, "sections in a table"),
         (16, "<Q", 2**64 - 1, "sections in a table"),
