@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 from acl._call import integer, optional_text, plain, status, take_message, text, valued
 from acl._process import memory, models, soc_name
@@ -22,21 +23,32 @@ _was_finalized = False
 
 @status(optional_text, optional=1)
 def init(path: str | None = None) -> None:
-    """Begins. `path`: a JSON file of settings, read for its form only. A second call gives 100002 and counts."""
+    """Begins. `path`: a JSON file of settings. A second call gives 100002 and counts. Dumps and profiles that the file
+    asks for are refused, 100009 and 100010: `atc compare` and `atc profile` give them. Other settings do nothing here.
+    """
     global _references, _was_finalized
     if path:
         try:
-            json.loads(Path(path).read_text())
+            settings = json.loads(Path(path).read_text())
         except OSError as error:
             raise DeviceError(Code.INVALID_FILE, f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise DeviceError(Code.PARSE_FILE, f"{path} is not JSON: {error}") from error
+        _refuse(settings if isinstance(settings, dict) else {})
     with _lock:
         _references += 1
         _was_finalized = False
         models.is_open = True
         if _references > 1:
             raise DeviceError(Code.REPEAT_INITIALIZE, f"init was called {_references} times")
+
+
+def _refuse(settings: dict[str, Any]) -> None:
+    if settings.get("dump"):
+        raise DeviceError(Code.INVALID_DUMP_CONFIG, "there are no dumps here: atc compare sees every tensor")
+    profiler = settings.get("profiler")
+    if isinstance(profiler, dict) and str(profiler.get("switch", "")).lower() == "on":
+        raise DeviceError(Code.INVALID_PROFILING_CONFIG, "nothing is profiled here: use atc profile")
 
 
 @status()
