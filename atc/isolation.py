@@ -110,7 +110,7 @@ class Isolation:
         """A node's outputs by its operators on the AI CPU; empty if one has no implementation or keeps subgraphs."""
         body = node.subgraphs["body"] if node.op == "Fused" else None
         nodes = [node] if body is None else body.nodes
-        if any(n.subgraphs for n in nodes if n.op != "Fused") or not all(has_implementation(n.op) for n in nodes):
+        if any(n.subgraphs for n in nodes if n.op != "Fused") or not all(map(_has_numpy, nodes)):
             return {}
         values: dict[str, Any] = dict(inputs)
         if body is not None:
@@ -125,7 +125,9 @@ class Isolation:
         try:
             for inner in nodes:
                 arguments = [None if v is None else values[v.name] for v in inner.inputs]
-                if wide and inner.op in ("Cast", "CastLike") and _to_float(inner):
+                if inner.op == "Relayout":
+                    results = [arguments[0]]
+                elif wide and inner.op in ("Cast", "CastLike") and _to_float(inner):
                     results = [np.asarray(arguments[0]).astype(np.float64)]
                 else:
                     results = evaluate(inner.op, inner.attrs, arguments, len(inner.outputs))
@@ -141,6 +143,11 @@ def _later(
     compute: Callable[..., dict[str, Any]], node: Node, inputs: Mapping[str, Any], name: str
 ) -> Callable[[], Any]:
     return lambda: compute(node, inputs, wide=True).get(name)
+
+
+def _has_numpy(node: Node) -> bool:
+    """A Relayout changes memory, not what a tensor is in logical order."""
+    return node.op == "Relayout" or has_implementation(node.op)
 
 
 def _is_elided(value: Value) -> bool:

@@ -59,6 +59,21 @@ def test_a_clean_model_raises_nothing(model: Path) -> None:
     assert all(r.isolated.rel_l2 < 1e-5 for r in measured if r.isolated and r.isolated.rel_l2 is not None)
 
 
+def test_other_layouts_are_run_alone_too(tmp_path: Path) -> None:
+    """Convolutions are channels-last inside; what only changes the layout has no counterpart in the model."""
+    weight = array("w", RNG.standard_normal((8, 8, 3, 3)).astype(np.float32))
+    nodes = [
+        N("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]), N("GlobalAveragePool", ["c"], ["g"], "pool"),
+        N("Flatten", ["g"], ["f"], "flat"), N("Softmax", ["f"], ["y"], "soft"),
+    ]  # fmt: skip
+    wire = info("x", 1, [1, 8, 6, 6]), info("y", 1, [1, 8])
+    onnx.save(small_models.model_of(nodes, [wire[0]], [wire[1]], [weight]), tmp_path / "m.onnx")
+    found = compare_arrays(tmp_path / "m.onnx", None, {})
+    measured = [r for r in found.rows if r.state == "compared"]
+    assert found.verdict == "pass" and len(measured) > 3
+    assert all(r.isolated is not None and r.floor is not None for r in measured)
+
+
 def check(found: Comparison, layers: set[str], blame: str) -> None:
     """Exactly one red row, one of these, and nothing before it complains."""
     assert found.verdict == "fail" and found.first_bad in layers and red(found) == [found.first_bad]
