@@ -169,7 +169,16 @@ BITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", GROUPED, ids=[c[0] for c in GROUPED])
+COVERED = {"packed_later", "buffer_first", "smooth", "sink", "bias", "bias_buffer", "mask3", "mask_filter", "sizes",
+           "causal", "heads", "block128", "eight_zeros", "two_plain", "rows8", "no_limit", "silu", "rows4"}  # fmt: skip
+"""Cases whose steps others have one by one: they run in the long suite."""
+
+
+def parameters(cases: list[Case]) -> list[Any]:
+    return [pytest.param(c, id=f"{c[1]}-{c[0]}", marks=[pytest.mark.long] if c[0] in COVERED else []) for c in cases]
+
+
+@pytest.mark.parametrize("case", parameters(GROUPED))
 def test_group_query_attention(case: Case, tmp_path: Path) -> None:
     _name, op, arrays, attrs, n_outputs = case
     wanted, found = both(op, arrays, attrs, n_outputs, tmp_path)
@@ -181,7 +190,7 @@ def test_group_query_attention(case: Case, tmp_path: Path) -> None:
             np.testing.assert_allclose(got[rows], want[rows], rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("case", [*OTHERS, *EXPERTS, *BITS], ids=[f"{c[1]}-{c[0]}" for c in (*OTHERS, *EXPERTS, *BITS)])
+@pytest.mark.parametrize("case", parameters([*OTHERS, *EXPERTS, *BITS]))
 def test_operator(case: Case, tmp_path: Path) -> None:
     _name, op, arrays, attrs, n_outputs = case
     wanted, found = both(op, arrays, attrs, n_outputs, tmp_path)
