@@ -27,7 +27,7 @@ PIPE_CLOSED = 141
 class OutputLost(EnvironmentProblem):
     """Standard output cannot be written."""
 
-    default_code = WRITE_FAILED
+    default_code = "E13004"
 
 
 @contextmanager
