@@ -71,3 +71,12 @@ def test_the_runtime_loads_nothing_of_the_compiler() -> None:
         "assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [("atc.cli", ("numpy", "onnx", "llvmlite", "networkx")), ("atc.run", ("onnx", "networkx", "onnxruntime"))],
+)
+def test_what_a_command_does_not_use_it_does_not_load(module: str, absent: tuple[str, ...]) -> None:
+    code = f"import sys, {module}\nbad = [m for m in {absent!r} if m in sys.modules]\nassert not bad, bad"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
