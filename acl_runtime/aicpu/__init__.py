@@ -6,6 +6,7 @@ Takes an op name, attributes and arrays, gives arrays; ONNX semantics of the new
 from acl_runtime.aicpu import (
     attention,
     bodies,
+    classical,
     contrib,
     elementwise,
     experts,
@@ -29,6 +30,7 @@ from acl_runtime.aicpu.registry import evaluate, has_implementation, implementat
 __all__ = [
     "attention",
     "bodies",
+    "classical",
     "contrib",
     "elementwise",
     "evaluate",

@@ -5,6 +5,7 @@ values only; they know no kernel and no ONNX file.
 """
 
 from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its operators)
+    classical,
     contrib,
     control,
     cube,
