@@ -59,14 +59,6 @@ def _imputer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 @implementation(DOMAIN + "LabelEncoder")
 def _label_encoder(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     data = np.asarray(inputs[0])
-    if attrs.get("classes_strings"):
-        words = list(attrs["classes_strings"])
-        if data.dtype.kind in "OUS":
-            numbers = {word: number for number, word in enumerate(words)}
-            given = attrs.get("default_int64")
-            return _mapped(data, numbers, -1 if given is None else given, np.int64)
-        table = dict(enumerate(words))
-        return _mapped(data, table, attrs.get("default_string") or "_Unused", object)
     keys = _listed(attrs, "keys")
     values = _listed(attrs, "values")
     kind = values.dtype

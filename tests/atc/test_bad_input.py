@@ -16,6 +16,9 @@ import pytest
 import small_models
 from onnx import TensorProto, helper
 
+from acl_runtime.om import open_package
+from acl_runtime.om.container import deflate
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -217,8 +220,10 @@ def test_corrupt_packages(refused, package, tmp_path):
         for command in ("run", "inspect", "strip"):
             assert path.name in refused(3, command, path)["message"]
     middle = bytearray(whole)
-    at = whole.index(b'"tasks"')
-    middle[at : at + 7] = b'"tusks"'
+    opened = open_package(package)
+    plan = next(s for s in opened.sections() if s.name.endswith("/plan"))
+    at = whole.index(deflate(opened.section(plan.name)))
+    middle[at + plan.size // 2] ^= 1
     (tmp_path / "flipped.om").write_bytes(bytes(middle))
     assert "digest" in refused(3, "run", tmp_path / "flipped.om")["message"]
 

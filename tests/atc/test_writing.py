@@ -293,9 +293,9 @@ def test_an_interrupt_of_a_compile_ends_it_and_its_workers_quietly(tmp_path):
 def test_a_request_to_end_leaves_no_temporary_folder(tmp_path):
     """`atc run` of a model keeps its package in a folder for the time of the run."""
     start = (
-        "import sys, time, atc.run, atc.__main__ as m\n"
+        "import sys, time, atc.conversion, atc.__main__ as m\n"
         "def wait(*_, **__): print('converting', flush=True); time.sleep(60)\n"
-        "atc.run.convert = wait\n"
+        "atc.conversion.convert = wait\n"
         "m.main()"
     )
     model = small_models.save("demo", tmp_path)

@@ -32,6 +32,8 @@ CASES: list[Case] = [
     ("LabelEncoder", [np.array([3, 9])], {"keys_int64s": [3, 4], "values_strings": ["x", "y"]}, 1),
     ("LabelEncoder", [np.array([1.5, np.nan, 8], np.float32)],
      {"keys_floats": [1.5, float("nan")], "values_floats": [10.0, 20.0], "default_float": -3.0}, 1),
+    ("LabelEncoder", [WORDS], {"classes_strings": ["a", "b", "c"], "default_int64": 9}, 1),
+    ("LabelEncoder", [np.array([2, 7])], {"classes_strings": ["a", "b", "c"], "default_string": "none"}, 1),
     ("OneHotEncoder", [np.array([1, 5, 3])], {"cats_int64s": [1, 3, 5], "zeros": 1}, 1),
     ("OneHotEncoder", [WORDS], {"cats_strings": ["a", "b", "c"], "zeros": 1}, 1),
     ("LinearRegressor", [X], {"coefficients": W2, "intercepts": [0.5, -0.5], "targets": 2}, 1),
@@ -53,7 +55,8 @@ def test_as_onnxruntime(tmp_path: Path, case: Case) -> None:
         [helper.make_tensor_value_info(n, k, a.shape) for n, k, a in zip(names, kinds, inputs, strict=True)],
         [onnx.ValueInfoProto(name=o) for o in outputs],
     )  # fmt: skip
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    version = 1 if "classes_strings" in attrs else 3
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", version)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     atc.convert(tmp_path / "m.onnx", tmp_path / "m.om")

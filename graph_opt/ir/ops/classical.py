@@ -33,8 +33,6 @@ def _label_encoder(ctx: Inference) -> None:
         dtype = STR
     elif ctx.attr("values_int64s") is not None:
         dtype = I64
-    elif ctx.attr("classes_strings") is not None:
-        dtype = I64 if ctx.dtype() == STR else STR
     ctx.set(0, dtype, ctx.shape())
 
 
@@ -76,10 +74,9 @@ declare(
 )  # fmt: skip
 declare(
     DOMAIN + "LabelEncoder", "X", "host", _label_encoder,
-    {"classes_strings": STRINGS, "default_float": FLOAT, "default_int64": INT, "default_string": STRING,
-     "default_tensor": TENSOR, "keys_floats": FLOATS, "keys_int64s": INTS, "keys_strings": STRINGS,
-     "keys_tensor": TENSOR, "values_floats": FLOATS, "values_int64s": INTS, "values_strings": STRINGS,
-     "values_tensor": TENSOR},
+    {"default_float": FLOAT, "default_int64": INT, "default_string": STRING, "default_tensor": TENSOR,
+     "keys_floats": FLOATS, "keys_int64s": INTS, "keys_strings": STRINGS, "keys_tensor": TENSOR,
+     "values_floats": FLOATS, "values_int64s": INTS, "values_strings": STRINGS, "values_tensor": TENSOR},
 )  # fmt: skip
 declare(
     DOMAIN + "OneHotEncoder", "X", "host", _one_hot, {"cats_int64s": INTS, "cats_strings": STRINGS, "zeros": 1}

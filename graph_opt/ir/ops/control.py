@@ -26,13 +26,12 @@ def joined(ctx: Inference, index: int, values: list[Value]) -> None:
 
 def _if(ctx: Inference) -> None:
     branches = [ctx.node.subgraphs["then_branch"], ctx.node.subgraphs["else_branch"]]
-    for branch in branches:
-        if len(branch.outputs) != len(ctx.node.outputs):
-            raise ctx.error(f"a branch makes {len(branch.outputs)} tensors, the node {len(ctx.node.outputs)}")
     decided = ctx.content(0)
     if decided is not None:
         branches = branches[:1] if decided[0] else branches[1:]  # the other need not even fit its operands
     for branch in branches:
+        if len(branch.outputs) != len(ctx.node.outputs):
+            raise ctx.error(f"a branch makes {len(branch.outputs)} tensors, the node {len(ctx.node.outputs)}")
         ctx.infer_body(branch)
     for index in range(len(ctx.node.outputs)):
         joined(ctx, index, [b.outputs[index] for b in branches])
