@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +149,13 @@ def _rows(
 ) -> list[KernelRow]:
     sources = _sources(graph)
     programs = _Programs(session)
-    total = sum(t.seconds for t in profile.tasks)
+    of_task = [calls[calls["task"] == number] for number in range(len(profile.tasks))]
+    # From the calls themselves, so that rows and trace say the same; the executor's stamps lie around them.
+    spans = [float(own["end"].max() - own["begin"].min()) / 1e9 if len(own) else 0.0 for own in of_task]
+    total = sum(spans)
     rows = []
-    for number, task in enumerate(profile.tasks):
-        own = calls[calls["task"] == number]
+    for number, (timed, own) in enumerate(zip(profile.tasks, of_task, strict=True)):
+        task = replace(timed, seconds=spans[number])
         busy = [float((own["end"] - own["begin"])[own["worker"] == w].sum()) for w in np.unique(own["worker"])]
         flops = programs.flops(task)
         bound, part = _bound(task, flops, programs.speed_up(task), peaks)
