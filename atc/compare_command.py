@@ -43,10 +43,10 @@ def compare(
     """Compares every kernel with onnxruntime; exit code 6 unless it passes."""
 
     def work() -> int:
-        from atc.compare import STATES
         from atc.compare_model import compare_model
         from atc.comparing.exports import write_csv, write_junit, write_msit_csv
         from atc.comparing.page import write_page
+        from atc.comparing.rows import STATES
         from atc.writing import check_file
 
         files = {"--csv": csv, "--msit_csv": msit_csv, "--junit": junit, "--html": html,

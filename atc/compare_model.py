@@ -12,8 +12,8 @@ import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
-from atc.compare import Comparison, Row, difference, verdict_of
 from atc.comparing.details import detail_of
+from atc.comparing.rows import Comparison, Row, difference, verdict_of
 from atc.conversion import convert
 from atc.golden import Golden, golden_tensors
 from atc.inputs import read_files

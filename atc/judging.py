@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from atc.compare import Difference, Row, difference
+from atc.comparing.rows import Difference, Row, difference
 from atc.isolation import Alone
 
 ISOLATED_LIMITS = {"f64": 1e-4, "f32": 1e-4, "f16": 1e-2, "bf16": 3e-2, "i8": 0.3}

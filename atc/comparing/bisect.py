@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from acl_runtime.om.replace_file import replace_file
-from atc.compare import Comparison, Row
 from atc.compare_model import compare_arrays
+from atc.comparing.rows import Comparison, Row
 from atc.conversion import convert
 from atc.options import Options
 from atc.pass_table import switchable

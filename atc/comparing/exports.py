@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from acl_runtime.om.replace_file import replace_file
-from atc.compare import Comparison, Difference
+from atc.comparing.rows import Comparison, Difference
 from atc.writing import writing
 
 _COLUMNS = ("source", "kernel", "dtype", "state", "cosine", "rel_l2", "max_abs", "isolated", "floor", "verdict", "note")

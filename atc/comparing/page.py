@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from acl_runtime.om.replace_file import replace_file
 from atc import __version__
-from atc.compare import STATES, Comparison, Row
 from atc.comparing.details import EDGES
+from atc.comparing.rows import STATES, Comparison, Row
 from atc.html_data import embedded
 from atc.writing import writing
 

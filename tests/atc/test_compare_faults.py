@@ -12,8 +12,8 @@ import pytest
 import small_models
 from faults import spoil_graphs, spoil_kernel, without_node, wrong_constant
 
-from atc.compare import Comparison
 from atc.compare_model import compare_arrays
+from atc.comparing.rows import Comparison
 
 N, info, array = onnx.helper.make_node, small_models.info, small_models.array
 RNG = np.random.default_rng(4)

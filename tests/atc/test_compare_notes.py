@@ -12,8 +12,8 @@ import small_models
 from onnx import helper
 from rich.console import Console
 
-from atc.compare import Comparison, Row, difference
 from atc.compare_model import compare_arrays
+from atc.comparing.rows import Comparison, Row, difference
 from atc.console import table
 
 N, info = helper.make_node, small_models.info

@@ -10,8 +10,8 @@ import pytest
 
 from acl_runtime import InferSession
 from atc import convert
-from atc.compare import difference
 from atc.compare_model import compare_arrays
+from atc.comparing.rows import difference
 from models import registry
 
 pytestmark = pytest.mark.long

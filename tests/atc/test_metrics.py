@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atc.compare import difference, verdict_of
+from atc.comparing.rows import difference, verdict_of
 
 
 def test_metrics():

@@ -10,7 +10,7 @@ import pytest
 
 import atc
 from acl_runtime import InferSession
-from atc.compare import difference
+from atc.comparing.rows import difference
 from models import registry
 
 pytestmark = pytest.mark.long
