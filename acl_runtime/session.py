@@ -18,6 +18,7 @@ from acl_runtime.internal_error import coded_errors
 from acl_runtime.isolated_tasks import IsolatedTasks
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
+from acl_runtime.model_source import Source, package_file
 from acl_runtime.plan_format import ModelPlan, PlanValue
 from acl_runtime.profile import Profile, TaskTime
 from acl_runtime.run_state import RunState
@@ -39,31 +40,62 @@ class TensorInfo:
 class InferSession:
     """A model ready to run. Any number of threads may call `infer` at the same time.
 
-    device_id: number of the device; there is one, 0. path: the `.om` file. threads: worker threads of a run, the
-    calling one included. keep: gives every intermediate tensor memory of its own, so that `read` finds it. chip: runs
-    the programs that the package holds for this chip, through the interpreter: slow, and exact in meaning.
+    device_id: number of the device; there is one, 0. path: the `.om` file or its bytes; an ONNX file, or its bytes, is
+    converted first. threads: worker threads of a run, the calling one included. keep: gives every intermediate tensor
+    memory of its own, so that `read` finds it. chip: runs the programs that the package holds for this chip, through
+    the interpreter: slow, and exact in meaning.
     """
 
     def __init__(
-        self, device_id: int, path: str | os.PathLike[str], threads: int = 1, *, keep: bool = False,
-        chip: str | None = None,
-    ) -> None:  # fmt: skip
+        self, device_id: int, path: Source, threads: int = 1, *, keep: bool = False, chip: str | None = None
+    ) -> None:
         if device_id != 0:
             raise EnvironmentProblem(f"there is no device {device_id}", remedy="use device 0")
-        with coded_errors():
-            self._load(path, threads, keep, chip)
+        self._open: tuple[LoadedModel, ModelRuns] | None = None
+        self._inputs: list[TensorSpec] = []
+        self._outputs: list[TensorSpec] = []
+        with coded_errors(), package_file(path, chip) as package:
+            self._load(package, threads, keep, chip)
 
     def _load(self, path: str | os.PathLike[str], threads: int, keep: bool, chip: str | None) -> None:
-        self._model: LoadedModel = load_model(path, chip)
+        model = load_model(path, chip)
         try:
             executor = Executor(threads)
         except ValueError as error:
             raise EnvironmentProblem(str(error), where={"flag": "threads"}, remedy="use another number") from error
         self._keep = keep
         self._kept: list[RunState] = []
-        self._runs = ModelRuns(self._model, executor, keep)
-        self._inputs = [_spec(v) for v in self._model.plan.inputs]
-        self._outputs = [_spec(v) for v in self._model.plan.outputs]
+        self._open = model, ModelRuns(model, executor, keep)
+        self._inputs = [_spec(v) for v in model.plan.inputs]
+        self._outputs = [_spec(v) for v in model.plan.outputs]
+
+    def close(self) -> None:
+        """Gives model, threads and memory back; who calls `infer` afterwards gets InvalidModel. May be called twice."""
+        self._open = None
+        self._kept = []
+
+    def __enter__(self) -> InferSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        ends = (", ".join(f"{s.name}: {s.dtype.name}{s.shown()}" for s in e) for e in (self._inputs, self._outputs))
+        return f"<InferSession {' -> '.join(ends)}{'' if self._open else ', closed'}>"
+
+    @property
+    def _model(self) -> LoadedModel:
+        return self._opened()[0]
+
+    @property
+    def _runs(self) -> ModelRuns:
+        return self._opened()[1]
+
+    def _opened(self) -> tuple[LoadedModel, ModelRuns]:
+        if self._open is None:
+            raise InvalidModel("the session is closed", remedy="open another one")
+        return self._open
 
     @property
     def compiled_at_run(self) -> int:

@@ -12,6 +12,7 @@ from atc import __version__
 from atc.atc_command import run_as_atc
 from atc.command_options import (
     CustomOps,
+    Dims,
     Inputs,
     Json,
     ModelPath,
@@ -27,17 +28,20 @@ from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, 
 from atc.convert_command import convert
 from atc.generate_command import generate
 from atc.key_commands import key_app
-from atc.option_values import one_chip, sizes
+from atc.models_command import models_app
+from atc.option_values import named_sizes, one_chip, sizes
 from atc.profile_command import profile
 from atc.spelling import is_atc_spelling, wants_json
 from atc.usage import UsageError
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
-)
+    no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The cache of compiled kernels.")
 app.add_typer(cache_app, name="cache")
 app.add_typer(key_app, name="key")
+app.add_typer(models_app, name="models")
 
 
 @app.callback(invoke_without_command=True)
@@ -59,7 +63,10 @@ def run(
     path: Annotated[Path, typer.Argument(help="package (.om) or ONNX file", show_default=False)],
     input: Inputs = None,
     input_shape: Shapes = "",
+    dims: Dims = "",
     loop: Annotated[int, typer.Option(help="timed runs", min=1)] = 1,
+    warmup: Annotated[int, typer.Option(help="runs before, which are not timed", min=0)] = 1,
+    duration: Annotated[float, typer.Option(help="seconds to go on for at least", min=0)] = 0.0,
     threads: Threads = 1,
     output_dir: Annotated[Path | None, typer.Option(help="folder for the outputs as .npy")] = None,
     on: Annotated[str, typer.Option("--on", help="chip whose programs are interpreted: slow, exact in meaning")] = "",
@@ -72,13 +79,16 @@ def run(
         from atc.run import run_model
 
         chip = one_chip("on", on) if on else None
-        result = run_model(path, input or [], sizes("input_shape", input_shape), loop, threads, output_dir, chip)
+        result = run_model(
+            path, input or [], sizes("input_shape", input_shape), loop, threads, output_dir, chip,
+            dims=named_sizes("dims", dims), warmup=warmup, duration=duration,
+        )  # fmt: skip
         if json:
             print_json(result)
         else:
             times = result["latency_ms"]
-            figures = "   ".join(f"{key} {times[key]:.3f} ms" for key in ("median", "p99", "min"))
-            out.print(f"latency    {figures}   ({loop} runs, {threads} thread{'s' if threads > 1 else ''})")
+            figures = "   ".join(f"{key} {times[key]:.3f} ms" for key in ("median", "p90", "p99", "min"))
+            out.print(f"latency    {figures}   ({result['runs']} runs, {threads} thread{'s' if threads > 1 else ''})")
             if chip is not None:
                 out.print(f"on         {chip}: times are those of the interpreter, not of the chip")
             else:

@@ -17,8 +17,11 @@ UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ ==
 
 ModelPath = Annotated[Path, typer.Argument(help="ONNX file", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
-Inputs = Annotated[list[str] | None, typer.Option("--input", help="name=file.npy; seeded values for the others")]
+Inputs = Annotated[
+    list[str] | None, typer.Option("--input", help="name=file.npy, .npz or .bin; seeded values for the others")
+]
 Shapes = Annotated[str, typer.Option("--input_shape", "--input-shape", help='"name:d,d;name2:d", -1 stays symbolic')]
+Dims = Annotated[str, typer.Option(help='sizes of open dims by name: "batch=2,past=128"')]
 Threads = Annotated[int, typer.Option(help="threads of the device", min=1, max=64)]
 CustomOps = Annotated[
     list[str] | None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +12,6 @@ import numpy as np
 
 from acl_runtime.session import TensorInfo
 from atc.usage import UsageError
-from tensor_types.dims import evaluate
-from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 
@@ -54,27 +54,51 @@ def seeded(name: str, dtype: DType, shape: Sequence[int], bound: int | None, see
     return np.ones(tuple(shape), dtype.numpy)
 
 
+class RawBytes(bytes):
+    """The bytes of a .bin file: elements of an input in row-major order, of its dtype."""
+
+    def array(self, tensor: TensorInfo, shape: Sequence[int]) -> np.ndarray:
+        """As an array of the input's shape. UsageError if there are more or fewer bytes than it takes."""
+        wanted = math.prod(shape) * tensor.dtype.itemsize
+        if len(self) != wanted:
+            raise UsageError(
+                f"the file has {len(self)} bytes, {tensor.dtype}[{', '.join(map(str, shape))}] takes {wanted}",
+                where={"flag": "--input", "tensor": tensor.name}, remedy="give a fitting file, or sizes with --dims",
+            )  # fmt: skip
+        return np.frombuffer(self, tensor.dtype).reshape(tuple(shape))
+
+
 def read_files(given: Sequence[str]) -> dict[str, Any]:
-    """The arrays of `name=file.npy` arguments, of `name=file.npz` a list.
+    """What `name=file` arguments hold: an array of .npy, a list of .npz, RawBytes of .bin. A file.npz alone holds
+    arrays of several inputs by name.
 
     UsageError names one that cannot be read, or is given twice.
     """
     found: dict[str, Any] = {}
     for text in given:
+        if "=" not in text and text.endswith(".npz"):
+            found.update(_loaded(text, text))
+            continue
         name, equals, path = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"--input {text!r}", where={"flag": "--input"}, remedy="write name=file.npy")
         if name in found:
             raise UsageError("--input names an input twice", where={"flag": "--input", "tensor": name},
                              remedy="give each input one file")  # fmt: skip
-        try:
-            loaded = np.load(Path(path), allow_pickle=False)
-            found[name] = loaded if isinstance(loaded, np.ndarray) else [loaded[key] for key in loaded.files]
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"cannot read {path}: {error}", where={"flag": "--input", "tensor": name}, remedy="give a .npy file"
-            ) from error
+        loaded = _loaded(path, name)
+        found[name] = list(loaded.values()) if isinstance(loaded, dict) else loaded
     return found
+
+
+def _loaded(path: str, name: str) -> Any:
+    try:
+        if path.endswith(".bin"):
+            return RawBytes(Path(path).read_bytes())
+        loaded = np.load(Path(path), allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(f"cannot read {path}: {error}", where={"flag": "--input", "tensor": name},
+                         remedy="give a .npy, .npz or .bin file") from error  # fmt: skip
 
 
 def check_given(
@@ -119,31 +143,3 @@ def _refused(code: str, reason: str, tensors: Sequence[TensorInfo], name: str) -
     return InvalidModel(
         reason, code=code, where={"tensor": name, "flag": "--input_shape"}, remedy=f"the model's inputs are {known}"
     )
-
-
-def free_dims(
-    tensors: Sequence[tuple[DType, Sequence[int | str] | None]],
-    known: Mapping[str, int],
-    ranges: Mapping[str, tuple[int, int | None]],
-) -> dict[str, int]:
-    """A size for every named dim: the known one, else one that suits where the dim stands, within its range.
-
-    1 for a batch, 224 for the height and width of an image, 16 for the length of a sequence of integers.
-    """
-    found = dict(known)
-    for dtype, shape in tensors:
-        for axis, extent in enumerate(shape or ()):
-            if not isinstance(extent, str) or extent not in ranges or extent in found:
-                continue
-            rank = len(shape or ())
-            wish = 224 if rank == 4 and axis >= 2 else 16 if dtype.is_integer and rank == 2 and axis else 1
-            low, high = ranges[extent]
-            found[extent] = max(low, wish if high is None else min(wish, high))
-    for name, (low, _) in ranges.items():
-        found.setdefault(name, max(low, 1))
-    return found
-
-
-def concrete_shape(shape: Sequence[int | str], dims: Mapping[str, int]) -> list[int]:
-    """The shape with its expressions evaluated."""
-    return [d if isinstance(d, int) else evaluate(parse_dim(d), dims) for d in shape]

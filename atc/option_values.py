@@ -58,6 +58,18 @@ def names(flag: str, value: Any) -> tuple[str, ...]:
     return tuple(filter(None, (w.strip() for w in value.split(";")))) if isinstance(value, str) else tuple(value or ())
 
 
+def named_sizes(flag: str, value: str) -> dict[str, int]:
+    """'batch=2,past=128': sizes by the name of a dim."""
+    found = {}
+    for word in words(flag, value):
+        name, _, size = word.partition("=")
+        if not name or not size.isdecimal() or len(size) > 18 or name in found:
+            raise UsageError(f"--{flag}: {word!r} is no size of a dim of its own", where={"flag": f"--{flag}"},
+                             remedy='write "batch=2,past=128"')  # fmt: skip
+        found[name] = int(size)
+    return found
+
+
 OUTPUT_TYPES = {"FP32": "f32", "FP16": "f16", "UINT8": "u8", "INT8": "i8", "INT16": "i16", "INT32": "i32",
                 "INT64": "i64", "UINT16": "u16", "UINT32": "u32", "UINT64": "u64", "DOUBLE": "f64"}  # fmt: skip
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
-from atc.inputs import check_given, concrete_shape, free_dims, read_files, seeded
+from atc.input_sizes import concrete_shape, free_dims, wished_dims
+from atc.inputs import RawBytes, check_given, read_files, seeded
 from atc.options import Options
 from atc.outputs import describe
 from atc.usage import UsageError
@@ -29,11 +30,17 @@ def run_model(
     threads: int,
     output_dir: Path | None,
     chip: str | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    warmup: int = 1,
+    duration: float = 0.0,
 ) -> dict[str, Any]:
-    """Runs `loop` times after one warm-up and gives latency, outputs and share of the AI CPU for machines.
+    """Runs `loop` times, and on until `duration` seconds are over, and gives latency, outputs and share of the AI CPU
+    for machines.
 
-    With `output_dir`, which is made when it is absent, the outputs are saved and described with their files. With
-    `chip` its programs are interpreted: the latency is the interpreter's, without warm-up, and no share is known.
+    `warmup` runs come before, which count nowhere. `dims` are sizes by name for inputs without a file. With
+    `output_dir`, which is made when it is absent, the outputs are saved and described with their files. With `chip` its
+    programs are interpreted: the latency is the interpreter's, without warm-up, and no share is known.
     """
     if output_dir is not None:
         make_folder(output_dir, "--output-dir")
@@ -46,10 +53,13 @@ def run_model(
             chips = Options().soc_version if chip is None else (chip,)
             convert(path, package, Options(input_shape=dict(input_shape), soc_version=chips))
         session = InferSession(0, package, threads=threads, chip=chip)
-        feeds = session_inputs(session, package, read_files(files), input_shape)
-        outputs = session.infer(feeds) if chip is None else []
-        seconds = []
-        for _ in range(loop):
+        feeds = session_inputs(session, package, read_files(files), input_shape, dims=dims)
+        for _ in range(warmup if chip is None else 0):
+            session.infer(feeds)
+        outputs: list[np.ndarray] = []
+        seconds: list[float] = []
+        end = time.perf_counter() + duration
+        while len(seconds) < loop or time.perf_counter() < end:
             started = time.perf_counter()
             outputs = session.infer(feeds)
             seconds.append(time.perf_counter() - started)
@@ -59,9 +69,12 @@ def run_model(
     return {
         "latency_ms": {
             "median": float(np.median(milliseconds)),
+            "mean": float(milliseconds.mean()),
+            "p90": float(np.percentile(milliseconds, 90)),
             "p99": float(np.percentile(milliseconds, 99)),
             "min": float(milliseconds.min()),
         },
+        "runs": len(seconds),
         "aicpu_share": share,
         "outputs": describe(names, outputs, output_dir),
         "threads": threads,
@@ -76,30 +89,35 @@ def session_inputs(
     given: Mapping[str, np.ndarray],
     input_shape: Mapping[str, Sequence[int]],
     seed: int = 0,
+    *,
+    dims: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given, in a
-    package with gears from its last one.
+    """One array per input: the given ones, seeded values for the rest. Named dims follow from what is given and from
+    `dims`, in a package with gears from its last one; the others are chosen so that the model can run.
 
-    UsageError for an input that no values can be made up for (strings, unknown rank).
+    UsageError for an input that no values can be made up for (strings, unknown rank), and for wrong `dims`.
     """
     bounds = _report(package).get("index_bounds", {})
-    known: dict[str, int] = {}
+    known: dict[str, int] = wished_dims(dims or {}, session.dims)
     tensors = session.get_inputs()
     check_given(tensors, given, input_shape)
     for tensor in tensors:
         if not tensor.shape:
             continue
-        shape = given[tensor.name].shape if tensor.name in given else input_shape.get(tensor.name, ())
+        shape = getattr(given.get(tensor.name), "shape", None) or input_shape.get(tensor.name, ())
         for extent, declared in zip(shape, tensor.shape, strict=False):
-            if isinstance(declared, str) and extent > 0:
+            if declared in session.dims and extent > 0:
                 known[declared] = extent
     header = open_package(package).header
     if not known:
         known = _last_gear(tensors, header.get("gears"))
     images = {row["input"] for row in header.get("aipp", ())}
-    dims = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims)
+    rules = [r for segment in session.plan.segments for r in segment.requirements]
+    sizes = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims, rules)
     feeds = dict(given)
     for tensor in tensors:
+        if isinstance(given.get(tensor.name), RawBytes):
+            feeds[tensor.name] = given[tensor.name].array(tensor, concrete_shape(tensor.shape or (), sizes))
         if tensor.name in feeds:
             continue
         if tensor.shape is None or tensor.dtype.hasobject:
@@ -107,7 +125,7 @@ def session_inputs(
                 "no values can be made up for this input", code="E10001", where={"tensor": tensor.name},
                 remedy=f"give it with --input {tensor.name}=file.npy, a sequence as .npz",
             )  # fmt: skip
-        shape = concrete_shape(tensor.shape, dims)
+        shape = concrete_shape(tensor.shape, sizes)
         if tensor.name in images:
             feeds[tensor.name] = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
             continue
