@@ -22,6 +22,7 @@ from codegen.targets.roofline import Estimate, estimate
 from codegen.tile.chip_rules import scope_bytes
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import Pass, notes_of
+from graph_opt.ir.text import to_text
 from graph_opt.plan import ModelPlan, model_to_json, plan_model
 from graph_opt.plan.records import KernelRecord
 from graph_opt.precision.legalise_products import LegaliseProducts
@@ -56,7 +57,7 @@ class ChipInstance:
                 if constants.get(value["name"], recipe) != recipe:
                     value["name"] = f"{value['name']}@{self.chip.name}"
                 constants[value["name"]] = recipe
-        return ChipPart(plan, self.report)
+        return ChipPart(plan, self.report, to_text(self.graph))
 
 
 def require_mode(chip: Target, mode: str) -> None:

@@ -1,34 +1,56 @@
-"""`atc compare`: runs package and onnxruntime on the same inputs and pairs their tensors by the graph's origins."""
+"""`atc compare`: runs a package and its oracle on the same inputs and pairs their tensors by the graph's origins."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
+from acl_runtime.package_layout import chip_instance, section
 from atc.comparing.details import detail_of
-from atc.comparing.rows import Comparison, Row, difference, verdict_of
+from atc.comparing.limits import Limits
+from atc.comparing.oracles import Oracle, golden_by_onnxruntime
+from atc.comparing.rows import Comparison, Isolated, Measured, Row, difference
+from atc.console import Progress
 from atc.conversion import convert
-from atc.golden import Golden, golden_tensors
+from atc.golden import Golden
 from atc.inputs import read_files
 from atc.isolation import Alone, Isolation
-from atc.judging import Isolated, judged, measure
+from atc.judging import judge, measure
 from atc.options import Options
 from atc.run import session_inputs
 from graph_opt.ir import Graph, Origin
 from graph_opt.ir.text import parse as parse_graph
 from graph_opt.precision.lists import DEFAULT
+from tensor_types.errors import InvalidModel
 
 _STATES = {"interior": "fused", "folded": "folded", "dead": "dead", "slice": "fused", "scale": "fused"}
 """States of source tensors of which no kernel writes exactly their values."""
-_GROWTH = 4
-"""How much worse than its inputs a tensor of a quantised model may be before it is at fault itself."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to compare. `options` are those of the conversion on the way, where no package is given.
+
+    details: rows tell where their errors are. oracle: what to compare with. chip: the one whose programs are run,
+    through the interpreter. taps: interior tensors of kernels are compared too.
+    """
+
+    options: Options = field(default_factory=Options)
+    limits: Limits = field(default_factory=Limits)
+    details: bool = False
+    oracle: Oracle = golden_by_onnxruntime
+    chip: str | None = None
+    taps: bool = False
+    progress: Progress = field(default_factory=lambda: Progress(None))
 
 
 def compare_model(
@@ -51,58 +73,125 @@ def compare_arrays(
     precision_mode: str = DEFAULT,
 ) -> Comparison:
     """The same on arrays; inputs that are not given get seeded values."""
-    with tempfile.TemporaryDirectory() as folder:
-        if package is None:
-            package = Path(folder) / "model.om"
-            convert(model, package, Options(input_shape=dict(input_shape or {}), precision_mode=precision_mode))
-        session = InferSession(0, package, keep=True)
-        graph = parse_graph(bytes(open_package(package).section("graph")).decode())
-        feeds = session_inputs(session, package, given, input_shape or {})
-        results = dict(zip((o.name for o in session.get_outputs()), session.infer(feeds), strict=True))
+    options = Options(input_shape=dict(input_shape or {}), precision_mode=precision_mode)
+    with Comparer(model, package, Settings(options, details=details)) as comparer:
+        return comparer.compare([("", given)])
+
+
+class Comparer:
+    """A package beside the model that it was made from, to be compared on any number of inputs."""
+
+    def __init__(self, model: Path, package: Path | None, settings: Settings) -> None:
+        """Converts the model where `package` is None."""
+        self.model, self.settings = model, settings
+        self._held = ExitStack()
+        try:
+            if package is None:
+                folder = self._held.enter_context(tempfile.TemporaryDirectory())
+                package = Path(folder) / "model.om"
+                with settings.progress.stage("convert"):
+                    convert(model, package, settings.options)
+            self.package = package
+            self.graph = parse_graph(_graph_text(package, settings.chip))
+            self.session = InferSession(0, package, keep=True, chip=settings.chip)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    def inputs(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All inputs of the package: the given ones, seeded values for the others."""
+        return session_inputs(self.session, self.package, given, self.settings.options.input_shape)
+
+    def compare(self, samples: Sequence[tuple[str, Mapping[str, np.ndarray]]]) -> Comparison:
+        """Measures on each of the named inputs and judges."""
+        return judge([self.measure(given, name) for name, given in samples], self.settings.limits)
+
+    def measure(self, given: Mapping[str, np.ndarray], sample: str = "") -> Measured:
+        """Runs both sides on one input."""
+        settings, graph, session = self.settings, self.graph, self.session
+        feeds = self.inputs(given)
+        where = f" {sample}" if sample else ""
+        with settings.progress.stage(f"run{where}"):
+            fed_states = _state_feeds(session)
+            results = dict(zip((o.name for o in session.get_outputs()), session.infer(feeds), strict=True))
         held = {s: o.value for s, o in graph.origins.items() if o.relation in ("same", "cast")}
         wanted = {s: graph.values[v].dtype.numpy for s, v in held.items() if v in graph.values}
-        fed = _model_feeds(graph, session, feeds)
-        golden = golden_tensors(model, fed, wanted)
+        with settings.progress.stage(f"oracle{where}"):
+            if settings.taps:
+                inner = (v for n in graph.nodes if n.op == "Fused" for v in n.subgraphs["body"].values.values())
+                wanted |= {v.name: v.dtype.numpy for v in inner if v.name in graph.origins}
+            fed = _model_feeds(graph, session, feeds) | fed_states
+            golden = settings.oracle(self.model, fed, wanted)
         golden = replace(golden, values={**fed, **golden.values})
+        with settings.progress.stage(f"compare{where}"):
+            return self._measured(held, results, golden, sample)
+
+    def _measured(
+        self, held: Mapping[str, str | None], results: Mapping[str, Any], golden: Golden, sample: str
+    ) -> Measured:
         expected = {v: golden.values[s] for s, v in held.items() if s in golden.values}
-        isolation = Isolation(graph, session, package, expected)
-        device = _Device(graph, session, isolation, details)
-        rows = [_row(device, source, origin, golden) for source, origin in graph.origins.items()]
-        rows = judged(rows, _alone(device, rows, golden), golden.parents, lambda r: device.compute_dtype(r, golden))
-    rows = _inherited(rows, golden)
-    by_name = {r.source: r for r in rows}
-    outputs = []
-    for name, value in results.items():
-        dtype = graph.values[name].dtype.name
-        row = _compared(name, device, name, dtype, value, golden)
-        outputs.append(_with_reason(row, by_name.get(name)))
-    return Comparison(rows, outputs)
+        isolation = Isolation(self.graph, self.session, self.package, expected, self.settings.chip)
+        device = Device(self.graph, self.session, isolation, self.settings.details)
+        rows = [_row(device, source, origin, golden) for source, origin in self.graph.origins.items()]
+        alone = self._alone(device, rows, golden)
+        rows = [replace(r, alone=alone.get(r.source)) if r.source in alone else r for r in rows]
+        notes: tuple[str, ...] = ()
+        if self.settings.taps:
+            from atc.comparing.taps import tapped
+
+            rows, notes = tapped(rows, device, golden)
+        outputs, top1 = [], {}
+        for name, value in results.items():
+            dtype = self.graph.values[name].dtype.name
+            outputs.append(_compared(name, device, name, dtype, value, golden))
+            if (share := _same_choice(value, golden.values.get(name))) is not None:
+                top1[name] = share
+        return Measured(tuple(rows), tuple(outputs), golden.parents, top1, sample, notes)
+
+    def _alone(self, device: Device, rows: Sequence[Row], golden: Golden) -> dict[str, Isolated]:
+        """What each compared tensor is on the oracle's inputs, by source tensor."""
+        holders: dict[str, list[Row]] = {}
+        for row in rows:
+            if row.found is not None and row.source in golden.values:
+                holders.setdefault(row.holder, []).append(row)
+        found: dict[str, Isolated] = {}
+        limits = self.settings.limits
+
+        def visit(name: str, alone: Alone) -> None:
+            for row in holders.get(name, ()):
+                limit = limits.of(row.compute_dtype, row.source, row.kernel)
+                expected = golden.values[row.source]
+                measured = measure(alone.inputs, alone.kernel, alone.floor, alone.wide, expected, limit)
+                if measured is not None:
+                    found[row.source] = measured
+
+        device.isolation.walk(device.ran, visit)
+        return found
 
 
-def _alone(device: _Device, rows: Sequence[Row], golden: Golden) -> dict[str, Isolated]:
-    """What each compared tensor is on the oracle's inputs, by source tensor."""
-    holders: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.found is not None and row.source in golden.values:
-            holders.setdefault(row.holder, []).append(row)
-    found: dict[str, Isolated] = {}
-
-    def visit(name: str, alone: Alone) -> None:
-        for row in holders.get(name, ()):
-            measured = measure(alone, golden.values[row.source], device.compute_dtype(row, golden))
-            if measured is not None:
-                found[row.source] = measured
-
-    device.isolation.walk(device.ran, visit)
-    return found
+def _graph_text(package: Path, chip: str | None) -> str:
+    """The graph that the package's instance was lowered from."""
+    opened = open_package(package)
+    name = "graph" if chip is None else section(chip_instance(chip), "graph")
+    if name not in opened:
+        raise InvalidModel(
+            f"the package has no graph of {chip}", where={"flag": "--soc"},
+            remedy=f"convert the model again with --soc_version={chip}, or leave the package out",
+        )  # fmt: skip
+    return bytes(opened.section(name)).decode()
 
 
-def _with_reason(output: Row, row: Row | None) -> Row:
-    """An output of the model keeps its own verdict; why it has it is what its row says."""
-    if row is None:
-        return output
-    verdict = "fail" if row.verdict == "fail" else output.verdict
-    return replace(output, verdict=verdict, note=row.note, isolated=row.isolated, floor=row.floor)
+def _state_feeds(session: InferSession) -> dict[str, np.ndarray]:
+    """Copies of what the model's states hold before a run: to the model they are inputs."""
+    return {name: array.copy() for name, array in session.state().arrays.items()}
 
 
 def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -120,7 +209,18 @@ def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.nda
     return fed
 
 
-class _Device:
+def _same_choice(device: Any, golden: Any) -> float | None:
+    """Share of the rows along the last axis that have their largest element at the same place; None if this says
+    nothing."""
+    if not isinstance(device, np.ndarray) or not isinstance(golden, np.ndarray) or device.shape != golden.shape:
+        return None
+    if device.ndim < 2 or device.shape[-1] < 2 or not device.size or device.dtype.kind not in "fV":
+        return None
+    one, other = (np.argmax(v.astype(np.float32), axis=-1) for v in (device, golden))
+    return float(np.mean(one == other))
+
+
+class Device:
     """What the package computed, by the names of its graph."""
 
     def __init__(self, graph: Graph, session: InferSession, isolation: Isolation, details: bool) -> None:
@@ -147,14 +247,8 @@ class _Device:
         producer = value.producer if value is not None else None
         return "" if producer is None else self.isolation.kernel(producer)
 
-    def compute_dtype(self, row: Row, golden: Golden) -> str:
-        """The dtype whose limits a row has: 'i8' behind quantised activations, else the narrowest float on the way."""
-        if "f" not in row.dtype:
-            return row.dtype
-        return "i8" if row.source in golden.quantised else self.narrow.get(row.holder, row.dtype)
 
-
-def _row(device: _Device, source: str, origin: Origin, golden: Golden) -> Row:
+def _row(device: Device, source: str, origin: Origin, golden: Golden) -> Row:
     value = device.graph.values.get(origin.value) if origin.value else None
     dtype = value.dtype.name if value is not None else ""
     kernel = device.kernel(value.name) if value is not None else ""
@@ -171,7 +265,7 @@ def _row(device: _Device, source: str, origin: Origin, golden: Golden) -> Row:
     if isinstance(found, np.ndarray) and found.ndim == 0 and found[()] is None:
         return Row(source, "dead", kernel, dtype, None, "pass", "not computed")
     if source not in golden.values and source not in golden.unknown:
-        return Row(source, "fused", kernel, dtype, None, "pass", "onnxruntime does not show it")
+        return Row(source, "fused", kernel, dtype, None, "pass", f"{golden.name} does not show it")
     return _compared(source, device, value.name, dtype, found, golden)
 
 
@@ -188,54 +282,20 @@ def _narrow(graph: Graph) -> dict[str, str]:
     return found
 
 
-def _compared(name: str, device: _Device, holder: str, dtype: str, value: Any, golden: Golden) -> Row:
+def _compared(name: str, device: Device, holder: str, dtype: str, value: Any, golden: Golden) -> Row:
+    """The row of a tensor that was computed; numbers are judged later."""
     kernel = device.kernel(holder)
     if name in golden.unknown:
         return Row(name, "unknown", kernel, dtype, None, "unknown", golden.unknown[name])
     expected = golden.values.get(name)
     state, note = ("reference", "against its numpy function") if name in golden.stand_ins else ("compared", "")
     if expected is None:
-        return Row(name, "compared", kernel, dtype, None, "pass", "onnxruntime gives no value")
+        return Row(name, "compared", kernel, dtype, None, "pass", f"{golden.name} gives no value")
     try:
         found = difference(value, expected)
     except ValueError as error:
         return Row(name, state, kernel, dtype, None, "fail", str(error), holder)
     detail = detail_of(value, expected, dtype) if device.details else None
-    narrow = device.narrow.get(holder)
-    is_float = "f" in dtype
-    verdict = verdict_of(found, narrow if narrow and is_float else dtype, name in golden.quantised)
-    if verdict == "fail" and narrow and not is_float and not found.mismatched:
-        return Row(name, state, kernel, dtype, found, "warn", f"a choice among values rounded to {narrow}", holder,
-                   detail=detail)  # fmt: skip
-    return Row(name, state, kernel, dtype, found, verdict, "; ".join(filter(None, (note, found.note))), holder,
-               detail=detail)  # fmt: skip
-
-
-def _inherited(rows: list[Row], golden: Golden) -> list[Row]:
-    """Interior tensors of quantised models that fail only because what they are computed from differs already: warn.
-
-    A flipped rounding grows from layer to layer without any kernel being wrong. A tensor that is much worse than all
-    it is computed from still fails, and so does an output of the model.
-    """
-    # A zero point dilutes relative errors, so integers do not count.
-    floats = (r for r in rows if r.found is not None and not r.found.mismatched and "f" in r.dtype)
-    errors = {r.source: r.found.rel_l2 for r in floats if r.found is not None and r.found.rel_l2 is not None}
-
-    def nearest(name: str, seen: set[str]) -> float:
-        worst = 0.0
-        for parent in golden.parents.get(name, ()):
-            if parent in errors:
-                worst = max(worst, errors[parent])
-            elif parent not in seen:
-                seen.add(parent)
-                worst = max(worst, nearest(parent, seen))
-        return worst
-
-    def judged(row: Row) -> Row:
-        if row.verdict != "fail" or row.found is None or row.found.mismatched or row.source not in golden.quantised:
-            return row
-        if row.note.startswith("at fault") or (row.found.rel_l2 or 0.0) > _GROWTH * nearest(row.source, set()):
-            return row
-        return replace(row, verdict="warn", note="inherited from roundings before it")
-
-    return [judged(row) for row in rows]
+    note = "; ".join(filter(None, (note, found.note)))
+    return Row(name, state, kernel, dtype, found, "", note, holder, detail=detail, narrow=device.narrow.get(holder, ""),
+               quantised=name in golden.quantised)  # fmt: skip

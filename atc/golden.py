@@ -18,10 +18,12 @@ import onnx
 import onnx.inliner
 
 from atc.exact_products import make_products_exact
-from atc.golden_stages import has_registered, run_stages
+from atc.golden_stages import Run, has_registered, run_stages
 from frontend.load_proto import load_proto
 from tensor_types.errors import EnvironmentProblem, InvalidModel
 
+PART_BYTES = 96 << 20
+"""Weights that onnxruntime gets at a time: it holds them thrice while it loads."""
 _BRANCH = "/of_branch"
 _QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
@@ -39,10 +41,17 @@ class Golden:
     """Tensors of operators that onnxruntime lacks: their registered numpy functions gave them."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Tensors that nothing can compute, and why."""
+    name: str = "onnxruntime"
+    """Who gave the values."""
 
 
-def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.dtype]) -> Golden:
-    """The wanted tensors (with their dtypes) as far as onnxruntime can show them, and the model's outputs.
+def golden_tensors(
+    model: Path, inputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.dtype], run: Run | None = None,
+    name: str = "onnxruntime",
+) -> Golden:  # fmt: skip
+    """The wanted tensors (with their dtypes) as far as the oracle can show them, and the model's outputs.
+
+    The oracle is `run`, which computes all outputs of a model; None stands for onnxruntime. `name` is its name.
 
     Model-local functions are inlined under the names that onnx.inliner gives; tensors of If branches become outputs of
     the If, empty where the branch does not run. Registered operators are computed by their numpy functions.
@@ -57,20 +66,36 @@ def golden_tensors(model: Path, inputs: Mapping[str, np.ndarray], wanted: Mappin
         names = {v.name for v in proto.graph.output}
         of_branches = {name: wanted[name] for name in _branch_names(proto.graph, wanted)}
         shown = [*_made(proto.graph), *_expose(proto.graph, of_branches)]
-        for name in shown:
-            if name.removesuffix(_BRANCH) in wanted and name not in names:
-                proto.graph.output.add().name = name
+        for tensor in shown:
+            if tensor.removesuffix(_BRANCH) in wanted and tensor not in names:
+                proto.graph.output.add().name = tensor
         make_products_exact(proto)
     except Exception as error:  # onnx's errors have no common base
         raise _cannot_load(error) from error
-    if has_registered(proto.graph):
-        stages = run_stages(proto, inputs, _run)
+    run = run or run_onnxruntime
+    if has_registered(proto.graph) or _weight_bytes(proto.graph) > PART_BYTES:
+        stages = run_stages(proto, inputs, run, PART_BYTES)
         stand_ins, unknown = frozenset(stages.stand_ins), {_plain(n): why for n, why in stages.unknown.items()}
-        return Golden(_without_absent(stages.values), quantised, parents, stand_ins, unknown)
-    return Golden(_without_absent(_run(proto, inputs)), quantised, parents)
+        return Golden(_without_absent(stages.values), quantised, parents, stand_ins, unknown, name)
+    return Golden(_without_absent(run(proto, inputs)), quantised, parents, name=name)
 
 
-def _run(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def structure(model: Path) -> tuple[frozenset[str], dict[str, tuple[str, ...]], dict[str, str]]:
+    """Without running it: tensors behind quantised activations, what each tensor is computed from, and the tensors by
+    `node:output`, as dumps name them. InvalidModel."""
+    load_proto(model)
+    graph = _inlined(onnx.load(str(model), load_external_data=False)).graph
+    parents = {o: tuple(filter(None, n.input)) for n in graph.node for o in filter(None, n.output)}
+    names = [n.name or f"{n.op_type}_{at}" for at, n in enumerate(graph.node)]
+    places = {f"{name}:{k}": o for name, n in zip(names, graph.node, strict=True) for k, o in enumerate(n.output)}
+    return frozenset(_behind_quantisers(graph, set())), parents, places
+
+
+def _weight_bytes(graph: onnx.GraphProto) -> int:
+    return sum(len(t.raw_data) for t in graph.initializer)
+
+
+def run_onnxruntime(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """All outputs of a model by name. EnvironmentProblem, or InvalidModel for a missing input."""
     try:
         session = _session(proto)

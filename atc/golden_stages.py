@@ -1,7 +1,8 @@
-"""Runs a model with onnxruntime in stages around operators that it lacks: registered ones, by their numpy functions.
+"""Runs a model with onnxruntime in stages: around registered operators, which it lacks, and so many weights at a time.
 
-Each stage is the part of the model that what is known so far decides. Between stages the numpy functions of registered
-operators are called; without one, whatever depends on the operator stays unknown.
+Each stage is a part of the model that what is known so far decides. Between stages the numpy functions of registered
+operators are called; without one, whatever depends on the operator stays unknown. What no later stage and nobody else
+wants is dropped.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def has_registered(graph: onnx.GraphProto) -> bool:
     return any(is_registered(operator_of(n)) or any(map(has_registered, _bodies(n))) for n in graph.node)
 
 
-def run_stages(proto: onnx.ModelProto, inputs: Mapping[str, Any], run: Run) -> Stages:
-    """The outputs of a model that uses registered operators; its external data are loaded."""
+def run_stages(proto: onnx.ModelProto, inputs: Mapping[str, Any], run: Run, part_bytes: int) -> Stages:
+    """The outputs of a model whose external data are loaded; a stage has about `part_bytes` of weights at most."""
     graph = proto.graph
     wanted = {v.name for v in graph.output}
     stored = {t.name: t for t in graph.initializer}
@@ -54,16 +55,20 @@ def run_stages(proto: onnx.ModelProto, inputs: Mapping[str, Any], run: Run) -> S
 
     found = Stages()
     pending = list(graph.node)
+    sizes = {n: len(t.raw_data) for n, t in stored.items()}
     while pending:
-        stage = _ready(pending, known.keys() | stored.keys())
+        stage = _ready(pending, known.keys() | stored.keys(), sizes, part_bytes)
         pending = _without(pending, stage)
         if stage:
             later = {name for n in pending for name in _reads(n)}
             part = _part(proto, stage, known, [o for n in stage for o in n.output if o and o in wanted | later])
             known.update(run(part, {i.name: known[i.name] for i in part.graph.input}))
+            known = {name: held for name, held in known.items() if name in wanted | later}
         at_hand = known.keys() | stored.keys()
         calls = [n for n in pending if has_reference(operator_of(n)) and _reads(n) <= at_hand]
         if not calls:
+            if stage:
+                continue
             break
         for node in calls:
             attrs, _ = attribute_values(node, Path())
@@ -82,11 +87,20 @@ def run_stages(proto: onnx.ModelProto, inputs: Mapping[str, Any], run: Run) -> S
     return found
 
 
-def _ready(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that onnxruntime can run from what is known, in order."""
+def _ready(
+    nodes: Sequence[onnx.NodeProto], known: set[str], sizes: Mapping[str, int], most: int
+) -> list[onnx.NodeProto]:
+    """The nodes that onnxruntime can run from what is known, in order, until their weights are `most` bytes."""
     at_hand = set(known)
-    ready = []
+    ready: list[onnx.NodeProto] = []
+    weights: set[str] = set()
+    held = 0
     for node in nodes:
+        fresh = (_reads(node) & sizes.keys()) - weights
+        held += sum(sizes[name] for name in fresh)
+        weights |= fresh
+        if ready and held > most:
+            break
         lacks = is_registered(operator_of(node)) or any(map(has_registered, _bodies(node)))
         if not lacks and all(name in at_hand for name in _reads(node)):
             ready.append(node)

@@ -47,8 +47,12 @@ class Isolation:
     their kernels make of the oracle's inputs stands for it.
     """
 
-    def __init__(self, graph: Graph, session: InferSession, package: Any, golden: Mapping[str, Any]) -> None:
+    def __init__(
+        self, graph: Graph, session: InferSession, package: Any, golden: Mapping[str, Any], chip: str | None = None
+    ) -> None:
         self._graph = graph
+        self._of_chip = "" if chip is None else f"@{chip}"
+        self._names: dict[int, str] = {}
         self._programs = session.plan.programs
         self._tasks = session.isolated_tasks()
         opened = open_package(package)
@@ -89,7 +93,11 @@ class Isolation:
         while not self._tasks.has(node.name) and node.inputs and node.inputs[0] and node.inputs[0].producer:
             node = node.inputs[0].producer
         program = self._tasks.program(node.name)
-        return str(node.attrs.get("family", node.op)) if program is None else kernel_name(self._programs[program])
+        if program is None:
+            return str(node.attrs.get("family", node.op))
+        if program not in self._names:
+            self._names[program] = kernel_name(self._programs[program])
+        return self._names[program]
 
     def _value(self, value: Value) -> Any:
         """What the oracle has, or the constant; in the dtype of the graph. None if neither is known."""
@@ -101,8 +109,9 @@ class Isolation:
                 return found.astype(value.dtype.numpy)
         if not value.is_constant:
             return None
-        if value.name in self._stored:
-            return self._table.canonical(value.name)
+        for name in (value.name + self._of_chip, value.name):
+            if name in self._stored:
+                return self._table.canonical(name)
         data = value.data
         return None if data is None or _is_elided(value) else data
 

@@ -6,26 +6,21 @@ counted, relative L2 primary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from atc.comparing.details import Detail
-
-LIMITS = {
-    # dtype of compute: (cosine warn, cosine fail, relative L2 warn, relative L2 fail)
-    "f64": (0.99999, 0.9999, 1e-4, 1e-3),
-    "f32": (0.99999, 0.9999, 1e-4, 1e-3),
-    "f16": (0.999, 0.99, 1e-2, 5e-2),
-    "bf16": (0.998, 0.98, 3e-2, 1e-1),
-    "i8": (0.99, 0.95, 0.1, 0.3),
-}
-"""Accumulated limits per dtype of compute; integers, booleans and indices must agree exactly."""
+from atc.comparing.limits import Limit, Limits
 
 STATES = ("compared", "reference", "unknown", "fused", "folded", "dead")
 """What a row can be. 'reference': compared with the numpy function of a custom operator, which onnxruntime lacks;
 'unknown': behind a custom operator without one."""
+
+
+_TABLE = Limits()
 
 
 @dataclass(frozen=True)
@@ -73,11 +68,12 @@ def difference(device: Any, golden: Any) -> Difference:
     note = _nonfinite_note(device, golden, int(same.sum())) if x.size < golden.size else ""
     if golden.size and not x.size:
         return Difference(None, None, None, int(same.sum()), int((~finite & ~same).sum()), note, _largest(golden))
-    norm_x, norm_y, norm_e = (float(np.sqrt(np.dot(v, v))) for v in (x, y, error))
+    # einsum works in this thread: a BLAS would wake all of them for each of many small tensors.
+    norm_x, norm_y, norm_e = (float(np.sqrt(np.einsum("i,i->", v, v))) for v in (x, y, error))
     if norm_x == 0.0 or norm_y == 0.0:
         cosine = 1.0 if norm_x == norm_y else 0.0
     else:
-        cosine = float(np.dot(x / norm_x, y / norm_y))
+        cosine = float(np.einsum("i,i->", x / norm_x, y / norm_y))
     rel_l2 = norm_e / norm_y if norm_y else norm_e
     max_abs = float(np.max(np.abs(error))) if error.size else 0.0
     return Difference(
@@ -109,23 +105,42 @@ def _same_shape(device: np.ndarray, golden: np.ndarray) -> None:
         raise ValueError(f"shape {list(device.shape)}, onnxruntime has {list(golden.shape)}")
 
 
-def verdict_of(found: Difference, dtype: str, quantised: bool = False) -> str:
-    """'pass', 'warn' or 'fail' for a tensor computed in `dtype`; `quantised` if an activation was rounded before it."""
+def verdict_of(found: Difference, dtype: str, quantised: bool = False, limit: Limit | None = None) -> str:
+    """'pass', 'warn' or 'fail' for a tensor computed in `dtype`; `quantised` if an activation was rounded before it.
+
+    `limit` is that of the table by default.
+    """
+    limit = limit or _TABLE.of("quantised" if quantised else dtype)
     if found.mismatched:
         return "fail"
     if found.rel_l2 is None or found.max_abs is None:
         return "pass"  # nothing is finite, in the same way on both sides
-    limits = LIMITS["i8"] if quantised else LIMITS.get(dtype)
-    if limits is None:
+    if limit is None:
         return "pass" if found.max_abs == 0 else "fail"
     if quantised and dtype in ("i8", "u8") and found.max_abs <= 1:
         return "pass"  # one step of quantisation, whatever the size of the value
-    cos_warn, cos_fail, l2_warn, l2_fail = limits
-    if found.cosine is not None and found.cosine < cos_fail or found.rel_l2 > l2_fail:
+
+    def beyond(cosine: float | None, rel_l2: float) -> bool:
+        too_far = cosine is not None and found.cosine is not None and found.cosine < cosine
+        return too_far or bool((found.rel_l2 or 0.0) > rel_l2)
+
+    if beyond(limit.cos_fail, limit.l2_fail):
         return "fail"
-    if found.cosine is not None and found.cosine < cos_warn or found.rel_l2 > l2_warn:
-        return "warn"
-    return "pass"
+    return "warn" if beyond(limit.cos_warn, limit.l2_warn) else "pass"
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """A tensor on the oracle's inputs, against the oracle. rounding: numpy's own distance from float64."""
+
+    isolated: Difference
+    floor: Difference | None = None
+    """What numpy makes of the same body, in the same dtypes."""
+    wide: Difference | None = None
+    """The same in float64."""
+    rounding: float | None = None
+    ranges: str = ""
+    """What its inputs hold, in words."""
 
 
 @dataclass(frozen=True)
@@ -138,24 +153,48 @@ class Row:
     kernel: str
     dtype: str
     found: Difference | None
-    verdict: str
-    """'pass', 'warn', 'fail' or 'unknown'."""
+    verdict: str = ""
+    """'pass', 'warn', 'fail' or 'unknown'; '' where numbers decide and nobody has judged them yet."""
     note: str = ""
     """Why the verdict is not one of numbers, who is to blame, or which elements the numbers leave out."""
     holder: str = ""
     """The value of the package's graph that was read."""
-    isolated: Difference | None = None
-    """On the oracle's inputs, so without what came before; None where the tensor was not computed alone."""
-    floor: Difference | None = None
-    """What numpy makes of the same body, on the oracle's inputs and in the same dtypes."""
+    alone: Isolated | None = None
+    """Without what came before it; None where the tensor was not computed alone."""
     detail: Detail | None = None
     """Where the errors are; only if asked for."""
+    narrow: str = ""
+    """The 16-bit float that lies on the way to it, if any."""
+    quantised: bool = False
+    """True if an activation was rounded to integers before it."""
+    sample: str = ""
+    """Of several inputs the one that this row is about, the worst."""
+    mean: float | None = None
+    """Relative L2 over all inputs, where there are several."""
+
+    @property
+    def isolated(self) -> Difference | None:
+        """On the oracle's inputs, against the oracle."""
+        return None if self.alone is None else self.alone.isolated
+
+    @property
+    def floor(self) -> Difference | None:
+        """What numpy makes of the same body, on the oracle's inputs and in the same dtypes."""
+        return None if self.alone is None else self.alone.floor
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype whose limits hold: 'quantised' behind quantised activations, else the narrowest float before."""
+        if "f" not in self.dtype:
+            return self.dtype
+        return "quantised" if self.quantised else self.narrow or self.dtype
 
     def as_dict(self) -> dict[str, Any]:
         numbers = self.found.as_dict() if self.found else {"cosine": None, "rel_l2": None, "max_abs": None}
+        several = {} if self.mean is None else {"worst_sample": self.sample, "mean_rel_l2": self.mean}
         return {"source": self.source, "kernel": self.kernel, "dtype": self.dtype, "state": self.state, **numbers,
                 "isolated": _pair(self.isolated), "floor": _pair(self.floor), "verdict": self.verdict,
-                "note": self.note}  # fmt: skip
+                "note": self.note, **several}  # fmt: skip
 
 
 def _pair(found: Difference | None) -> dict[str, float | None] | None:
@@ -163,11 +202,38 @@ def _pair(found: Difference | None) -> dict[str, float | None] | None:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A comparison on one input before it is judged.
+
+    rows: all source tensors; outputs: those of the model, again. parents: the tensors that a source tensor is computed
+    from directly, in topological order. top1: by output the share of its rows along the last axis whose largest
+    element is at the same place on both sides. sample: name of the input, '' if it is the only one. notes: what is to
+    be said of the whole.
+    """
+
+    rows: tuple[Row, ...]
+    outputs: tuple[Row, ...]
+    parents: Mapping[str, tuple[str, ...]]
+    top1: Mapping[str, float] = field(default_factory=dict)
+    sample: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Rows of all source tensors, the model's outputs among them in `outputs`, and the verdict."""
+    """Rows of all source tensors, the model's outputs among them in `outputs`, and the verdict.
+
+    With several `samples` a row is that of the worst.
+    """
 
     rows: list[Row]
     outputs: list[Row]
+    top1: Mapping[str, float] = field(default_factory=dict)
+    """By output, over all samples."""
+    samples: tuple[str, ...] = ()
+    passing: float | None = None
+    """The least --threshold with which what fails would pass; None if nothing fails, or no threshold helps."""
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -179,6 +245,11 @@ class Comparison:
     def first_bad(self) -> str | None:
         return next((r.source for r in (*self.rows, *self.outputs) if r.verdict == "fail"), None)
 
+    @property
+    def first_bad_row(self) -> Row | None:
+        """The row, or output, that `first_bad` names."""
+        return next((r for r in (*self.rows, *self.outputs) if r.verdict == "fail"), None)
+
     def shown(self, passing: bool = False) -> list[Row]:
         """Each tensor once: rows that do not pass, or all of them if `passing`, then the model's outputs."""
         outputs = {r.source for r in self.outputs}
@@ -186,7 +257,12 @@ class Comparison:
         return [*rows, *self.outputs]
 
     def as_dict(self) -> dict[str, Any]:
-        keys = ("cosine", "rel_l2", "max_abs", "verdict", "note")
-        outputs = [{"name": r.source, **{k: r.as_dict()[k] for k in keys}} for r in self.outputs]
+        keys = ("cosine", "rel_l2", "max_abs", "verdict", "note", "worst_sample", "mean_rel_l2")
+        outputs = []
+        for row in self.outputs:
+            record = row.as_dict()
+            top1 = {"top1": self.top1[row.source]} if row.source in self.top1 else {}
+            outputs.append({"name": row.source, **{k: record[k] for k in keys if k in record}, **top1})
         return {"verdict": self.verdict, "outputs": outputs, "layers": [r.as_dict() for r in self.rows],
-                "first_bad": self.first_bad}  # fmt: skip
+                "first_bad": self.first_bad, "passing_threshold": self.passing, "samples": list(self.samples),
+                "notes": list(self.notes)}  # fmt: skip
