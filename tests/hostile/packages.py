@@ -15,7 +15,7 @@ import onnx
 
 from acl_runtime import InferSession
 from acl_runtime.device import DeviceError, DeviceModel
-from acl_runtime.om import open_package, write_package
+from acl_runtime.om import FusedGraph, open_package, write_package
 from atc.conversion import convert
 from tests.hostile.sources import LATE, model
 
@@ -109,7 +109,7 @@ class Case:
                 return f"described: {len(description.inputs)} inputs"
             except DeviceError as error:
                 return f"device code {int(error.code)}"
-        session = InferSession(0, path, chip="Ascend910B2" if kind < 0.3 else None)
+        session = InferSession(0, path, chip="Ascend910B2" if kind < 0.2 else None)
         draw_inputs = np.random.default_rng(draw.randrange(1 << 30))
         arrays = []
         for spec in session.get_inputs():
@@ -155,7 +155,9 @@ class Case:
             sections[section] = json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if not isinstance(header, dict):
             header = {}
-        write_package(path, package.graph(), sections, {k: v for k, v in header.items() if isinstance(k, str)})
+        # The graph for viewers takes as long to write as all the rest, and a run never reads it.
+        graph = package.graph() if draw.random() < 0.05 else FusedGraph("changed", (), (), (), ())
+        write_package(path, graph, sections, {k: v for k, v in header.items() if isinstance(k, str)})
 
 
 def _values(rng: np.random.Generator, shape: list[int], dtype: np.dtype) -> np.ndarray:

@@ -389,6 +389,7 @@ def test_amx_needs_the_permission_of_the_system(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(detect.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(detect.llvm, "get_host_cpu_features", lambda: features)
     monkeypatch.setattr(detect.llvm, "get_host_cpu_name", lambda: "sapphirerapids")
+    monkeypatch.setattr(detect, "machine_features", detect.machine_features.__wrapped__)  # asks anew
     monkeypatch.setattr(detect, "request_amx", lambda: asked.append(1) or granted)
     if not vnni:
         assert detect_host_class() == "x86-64-v4"
