@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from codegen.kernels.elementwise import ElementwiseEmitter, Operand, can_emit, immediate
+from codegen.kernels.block_emitter import Operand, Words, immediate
+from codegen.kernels.elementwise import ElementwiseEmitter, can_emit
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable
+from codegen.kernels.wide_integers import in_words, words_of
 from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
+from tensor_types.dtypes import I32
 
 ViewOf = Callable[[Value], View]
-"""A value of the graph over the block."""
+"""A value of the graph over the block. Of 64-bit integers in words it is the low ones; the high ones stand at 1 along
+the last index."""
 
 
 class Attached:
@@ -38,10 +42,15 @@ class Attached:
     ) -> dict[str, Operand]:  # fmt: skip
         """Appends their instructions; operands by name, those of `keep` valid until the end."""
         for n in self.nodes:
-            paths.require(n.output.dtype)
+            paths.require(I32 if in_words(n.output.dtype, paths.target) else n.output.dtype)
         operands = {**self._numbers, **given}
         for name, value in self.extras.items():
-            operands[name] = paths.vector_input(view(value), emitter.shape, value.dtype)
+            seen = view(value)
+            if in_words(value.dtype, paths.target) and paths.builder.element_type(seen) == I32:
+                words = (seen, above(seen))
+                operands[name] = Words(*(paths.vector_input(word, emitter.shape, I32) for word in words))
+            else:
+                operands[name] = paths.vector_input(seen, emitter.shape, value.dtype)
         emitter.run(self.nodes, operands, keep)
         return operands
 
@@ -52,5 +61,18 @@ def store_results(
 ) -> None:  # fmt: skip
     """Stores the block's part of every result, (name in the body, value of the graph)."""
     for name, value in results:
-        held = operands[name]
-        paths.store(view(value), held if isinstance(held, View) else held.value, emitter.shape, value.dtype)
+        held, seen = operands[name], view(value)
+        if in_words(value.dtype, paths.target) and paths.builder.element_type(seen) == I32:
+            words = words_of(held)
+            parts = [(seen, words.low), (above(seen), words.high)]
+        else:
+            assert not isinstance(held, Words)
+            parts = [(seen, held)]
+        for place, part in parts:
+            dtype = paths.builder.element_type(place)
+            paths.store(place, part if isinstance(part, View) else part.value, emitter.shape, dtype)
+
+
+def above(low: View) -> View:
+    """The high words of 64-bit integers whose low ones a view sees."""
+    return View(low.base, (*low.index[:-1], 1), low.shape)

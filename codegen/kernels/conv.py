@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from codegen.kernels.attached import Attached, store_results
+from codegen.kernels.block_emitter import Operand
 from codegen.kernels.conv_core import ConvShape, conv_tilings, emit_conv, weight_packing, weight_shape
 from codegen.kernels.conv_cube import (
     cube_tilings,
@@ -18,7 +19,7 @@ from codegen.kernels.conv_cube import (
 from codegen.kernels.conv_geometry import Axis, axis_lows, output_extents, sliding_axes, transposed_axes
 from codegen.kernels.conv_transpose import TransposedShape, emit_transposed, transposed_tilings
 from codegen.kernels.depthwise_core import ChannelsFirst, DepthwiseShape, WindowTiling, emit_depthwise, window_tilings
-from codegen.kernels.elementwise import ElementwiseEmitter, Operand
+from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region_space import Space, order

@@ -1,135 +1,22 @@
 """Element-wise operators as tile instructions: the one place that knows how ONNX operators are computed on tiles.
 
 Every family uses it: region kernels for all of their nodes, the others for what they absorb around the anchor.
-An operand is a view whose axes are those of the block (broadcasting is an axis that does not occur in its index), or
-an immediate. Operators of several instructions are computed in f32 when the dtype is f16 or bf16, and rounded once.
+Operators of several instructions are computed in f32 when the dtype is f16 or bf16, and rounded once. Where the target
+has no 64-bit integers, instructions on them become those on their words (`wide_integers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from codegen.tile.build import ProgramBuilder
-from codegen.tile.ir import Imm, View, axis
+from codegen.kernels.block_emitter import BlockEmitter, Operand, Words, immediate, views
+from codegen.kernels.wide_integers import emit_wide, in_words
+from codegen.tile.ir import Imm, View
 from graph_opt.ir.core import Node, Value
-from tensor_types.dims import Dim
-from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I32, DType
+from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I32, I64, DType
 
-Operand: TypeAlias = View | Imm
-
-
-def immediate(value: Value) -> Imm | None:
-    """The immediate that a constant of one element stands for; None for every other value."""
-    if value.recipe is None or value.recipe.size != 1:
-        return None
-    item = value.data.reshape(()).item()
-    if isinstance(item, bool | int | float):
-        return Imm(item)
-    return Imm(int(value.data) if value.dtype.is_integer else float(value.data))
-
-
-@dataclass
-class _Pooled:
-    view: View
-    dtype: DType
-    free: bool = False
-
-
-class ElementwiseEmitter:
-    """Appends the instructions of element-wise nodes over one block to a program.
-
-    `shape` is the static shape of the tiles, `extents` what of it is valid (tails); results are tiles in `scope`. Tiles
-    are reused once their last reader has run.
-    """
-
-    def __init__(
-        self,
-        builder: ProgramBuilder,
-        shape: Sequence[int],
-        extents: Sequence[Dim],
-        scope: str = "UB",
-        prefix: str = "e",
-    ) -> None:
-        self.builder = builder
-        self.shape = tuple(shape)
-        self.extents = tuple(extents)
-        self.scope = scope
-        self._prefix = prefix
-        self._pool: list[_Pooled] = []
-        self._mine: list[View] = []
-
-    def tile(self, dtype: DType) -> View:
-        """An unused tile of the block; it stays taken until `release`."""
-        for pooled in self._pool:
-            if pooled.free and pooled.dtype == dtype:
-                pooled.free = False
-                return pooled.view
-        buffer = self.builder.tile(f"{self._prefix}{len(self._pool)}", dtype, self.shape, self.scope)
-        view = buffer.view(*(axis(k) for k in range(len(self.shape))), shape=self.extents)
-        self._pool.append(_Pooled(view, dtype))
-        return view
-
-    def release(self, view: Operand) -> None:
-        """Lets a tile of this emitter be reused; other operands are left alone."""
-        for pooled in self._pool:
-            if pooled.view == view:
-                pooled.free = True
-
-    def apply(self, op: str, dtype: DType, *operands: Operand | int | float | bool, **attrs: int | str) -> View:
-        """One instruction into a new tile of `dtype`."""
-        result = self.tile(dtype)
-        self._mine.append(result)
-        self.builder.instr(op, result, *operands, **attrs)
-        return result
-
-    def run(self, nodes: Sequence[Node], values: MutableMapping[str, Operand], keep: Sequence[Value] = ()) -> None:
-        """Emits the nodes in order. `values` maps value names to operands; it gains every node's result.
-
-        Constants of one element need no entry. Values of `keep` stay valid until the end.
-        """
-        kept = {v.name for v in keep}
-        last: dict[str, int] = {}
-        for i, node in enumerate(nodes):
-            for v in (*node.inputs, *node.outputs):
-                if v is not None:
-                    last[v.name] = i
-        for i, node in enumerate(nodes):
-            operands = [None if v is None else self._operand(v, values) for v in node.inputs]
-            values[node.output.name] = self.emit(node, operands)
-            for v in (*node.inputs, *node.outputs):
-                if v is None or last[v.name] != i or v.name in kept or v.name not in values:
-                    continue
-                held = values[v.name]
-                if not any(values.get(n) == held for n, at in last.items() if n != v.name and (at > i or n in kept)):
-                    self.release(held)
-
-    def emit(self, node: Node, operands: Sequence[Operand | None]) -> Operand:
-        """The result of one node; Identity and casts to the same dtype give their operand."""
-        self._mine = []
-        operands = list(operands)
-        if node.op != "Identity" and all(o is None or isinstance(o, Imm) for o in operands):
-            # Numbers alone have no dtype: an output of the graph may be computed from constants only.
-            first, dtype = operands[0], node.inputs[0].dtype  # type: ignore[union-attr]
-            operands[0] = self.apply("TEXPANDS", dtype, first)  # type: ignore[arg-type]
-        result = ELEMENTWISE[node.op](self, node, operands)
-        for view in self._mine:
-            if view != result:
-                self.release(view)
-        return result
-
-    @staticmethod
-    def _operand(value: Value, values: MutableMapping[str, Operand]) -> Operand:
-        if value.name in values:
-            return values[value.name]
-        constant = immediate(value)
-        if constant is None:
-            raise KeyError(value.name)
-        return constant
-
-
-Rule: TypeAlias = Callable[[ElementwiseEmitter, Node, list[Operand | None]], Operand]
+Rule: TypeAlias = Callable[[BlockEmitter, Node, list[Operand | None]], Operand]
 
 
 def _given(operands: list[Operand | None]) -> list[Operand]:
@@ -139,7 +26,7 @@ def _given(operands: list[Operand | None]) -> list[Operand]:
 def _plain(op: str, **attrs: int | str) -> Rule:
     """An operator that is one instruction; its result has the node's dtype."""
 
-    def rule(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+    def rule(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
         return e.apply(op, node.output.dtype, *_given(operands), **attrs)
 
     return rule
@@ -153,13 +40,13 @@ def _attr(node: Node, name: str, default: float) -> float:
 class _Math:
     """Arithmetic in one dtype: short names for `apply`."""
 
-    def __init__(self, e: ElementwiseEmitter, dtype: DType) -> None:
+    def __init__(self, e: BlockEmitter, dtype: DType) -> None:
         self.e, self.dtype = e, dtype
 
-    def __call__(self, op: str, *operands: Operand | float) -> View:
+    def __call__(self, op: str, *operands: Operand | float) -> Operand:
         return self.e.apply(op, self.dtype, *operands)
 
-    def test(self, a: Operand, mode: str, b: Operand | float) -> View:
+    def test(self, a: Operand, mode: str, b: Operand | float) -> Operand:
         return self.e.apply("TCMP", BOOL, a, b, mode=mode)
 
 
@@ -169,7 +56,7 @@ Formula: TypeAlias = Callable[[_Math, Node, list[Operand]], Operand]
 def _formula(formula: Formula) -> Rule:
     """An operator of several instructions, computed in f32 at least and rounded once."""
 
-    def rule(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+    def rule(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
         dtype = node.output.dtype
         if dtype not in (F16, BF16):
             return formula(_Math(e, dtype), node, _given(operands))
@@ -189,12 +76,12 @@ def _variadic(op: str, mean: bool = False) -> Rule:
     return _formula(formula)
 
 
-def _identity(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _identity(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     assert operands[0] is not None
     return operands[0]
 
 
-def _cast(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _cast(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     (x, source), dtype = (operands[0], node.inputs[0]), node.output.dtype
     assert x is not None and source is not None
     if isinstance(x, Imm) and dtype.is_float:
@@ -202,12 +89,12 @@ def _cast(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> 
     return x if source.dtype == dtype else e.apply("TCVT", dtype, x)
 
 
-def _mod(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _mod(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     return e.apply("TFMOD" if node.attrs.get("fmod") else "TREM", node.output.dtype, *_given(operands))
 
 
 def _compare(mode: str) -> Rule:
-    def rule(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+    def rule(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
         a, b = _given(operands)
         if isinstance(a, Imm):  # the dtype is the other operand's
             swapped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(mode, mode)
@@ -223,13 +110,13 @@ def _clip(m: _Math, x: Operand, low: Operand | float | None, high: Operand | flo
     return x if high is None else m("TMIN", x, high)
 
 
-def _clip_rule(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _clip_rule(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     x, low, high = (*operands, None, None)[:3]
     assert x is not None
     return _clip(_Math(e, node.output.dtype), x, low, high)
 
 
-def _pow(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _pow(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     x, y = _given(operands)
     base, exponent = node.inputs[0], node.inputs[1]
     assert base is not None and exponent is not None
@@ -253,7 +140,7 @@ def _pow(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> O
     return result if compute == base.dtype else e.apply("TCVT", base.dtype, result)
 
 
-def _is_inf(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _is_inf(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     (x,) = _given(operands)
     positive, negative = node.attrs.get("detect_positive", 1), node.attrs.get("detect_negative", 1)
     if positive and negative:
@@ -263,11 +150,11 @@ def _is_inf(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -
     return e.apply("TCMP", BOOL, x, float("inf") if positive else float("-inf"), mode="eq")
 
 
-def _shift(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _shift(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     return e.apply("TSHL" if node.attrs["direction"] == "LEFT" else "TSHR", node.output.dtype, *_given(operands))
 
 
-def _relu(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _relu(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     dtype = node.output.dtype
     (x,) = _given(operands)
     return e.apply("TRELU", dtype, x) if dtype.is_float else e.apply("TMAX", dtype, x, 0)
@@ -329,7 +216,7 @@ def _swish(default: float) -> Formula:
     return formula
 
 
-def _softplus_of(m: _Math, x: Operand) -> View:
+def _softplus_of(m: _Math, x: Operand) -> Operand:
     """max(x, 0) + ln(1 + e**-|x|), which neither overflows nor loses small results."""
     return m("TADD", m("TMAX", x, 0.0), m("TLOG", m("TADD", m("TEXP", m("TNEG", m("TABS", x))), 1.0)))
 
@@ -364,7 +251,7 @@ def _cosh(m: _Math, node: Node, xs: list[Operand]) -> Operand:
     return m("TADD", m("TMUL", m("TMUL", half, 0.5), half), m("TDIV", m("TRECIP", half), m("TMUL", half, 2.0)))
 
 
-def _dequantize(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _dequantize(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     x, scale, zero = (*operands, None)[:3]
     assert x is not None and scale is not None
     whole = e.apply("TCVT", I32, x)
@@ -374,7 +261,7 @@ def _dequantize(e: ElementwiseEmitter, node: Node, operands: list[Operand | None
     return value if node.output.dtype == F32 else e.apply("TCVT", node.output.dtype, value)
 
 
-def _quantize(e: ElementwiseEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+def _quantize(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     x, scale, zero = (*operands, None)[:3]
     assert x is not None and scale is not None
     ratio = e.apply("TDIV", F32, _as_f32(e, node, 0, x), _as_f32(e, node, 1, scale))
@@ -384,7 +271,7 @@ def _quantize(e: ElementwiseEmitter, node: Node, operands: list[Operand | None])
     return e.apply("TCVT", node.output.dtype, whole, sat=1)
 
 
-def _as_f32(e: ElementwiseEmitter, node: Node, index: int, operand: Operand) -> Operand:
+def _as_f32(e: BlockEmitter, node: Node, index: int, operand: Operand) -> Operand:
     source = node.inputs[index]
     assert source is not None
     return operand if isinstance(operand, Imm) or source.dtype == F32 else e.apply("TCVT", F32, operand)
@@ -480,3 +367,63 @@ def can_emit(node: Node) -> bool:
     if node.op in ("QuantizeLinear", "DequantizeLinear"):
         return all(v is None or (v.shape is not None and all(d == 1 for d in v.shape)) for v in node.inputs[1:])
     return True
+
+
+class ElementwiseEmitter(BlockEmitter):
+    """Appends the instructions of element-wise nodes over one block; a tile is reused once its last reader has run."""
+
+    def apply(
+        self, op: str, dtype: DType, *operands: Operand | int | float | bool, **attrs: int | str
+    ) -> View | Words:
+        """One instruction into a new tile of `dtype`; on 64-bit integers in words the instructions for those."""
+        if any(isinstance(o, Words) for o in operands) or (dtype == I64 and in_words(I64, self.builder.target)):
+            start = len(self._made)
+            given = [o if isinstance(o, View | Imm | Words) else Imm(o) for o in operands]
+            result = emit_wide(self, op, dtype, given, attrs)
+            self.release_since(start, result)
+            return result
+        return super().apply(op, dtype, *operands, **attrs)
+
+    def run(self, nodes: Sequence[Node], values: MutableMapping[str, Operand], keep: Sequence[Value] = ()) -> None:
+        """Emits the nodes in order. `values` maps value names to operands; it gains every node's result.
+
+        Constants of one element need no entry. Values of `keep` stay valid until the end.
+        """
+        kept = {v.name for v in keep}
+        last: dict[str, int] = {}
+        for i, node in enumerate(nodes):
+            for v in (*node.inputs, *node.outputs):
+                if v is not None:
+                    last[v.name] = i
+        for i, node in enumerate(nodes):
+            operands = [None if v is None else self._operand(v, values) for v in node.inputs]
+            values[node.output.name] = self.emit(node, operands)
+            for v in (*node.inputs, *node.outputs):
+                if v is None or last[v.name] != i or v.name in kept or v.name not in values:
+                    continue
+                held = views(values[v.name])
+                for name, at in last.items():
+                    if name != v.name and (at > i or name in kept) and name in values:
+                        held -= views(values[name])
+                self.release_views(held)
+
+    def emit(self, node: Node, operands: Sequence[Operand | None]) -> Operand:
+        """The result of one node; Identity and casts to the same dtype give their operand."""
+        self._made.clear()
+        operands = list(operands)
+        if node.op != "Identity" and all(o is None or isinstance(o, Imm) for o in operands):
+            # Numbers alone have no dtype: an output of the graph may be computed from constants only.
+            first, dtype = operands[0], node.inputs[0].dtype  # type: ignore[union-attr]
+            operands[0] = self.apply("TEXPANDS", dtype, first)  # type: ignore[arg-type]
+        result = ELEMENTWISE[node.op](self, node, operands)
+        self.release_since(0, result)
+        return result
+
+    @staticmethod
+    def _operand(value: Value, values: MutableMapping[str, Operand]) -> Operand:
+        if value.name in values:
+            return values[value.name]
+        constant = immediate(value)
+        if constant is None:
+            raise KeyError(value.name)
+        return constant

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from codegen.kernels.attached import Attached, store_results
+from codegen.kernels.block_emitter import Operand
 from codegen.kernels.conv_core import panel_width
-from codegen.kernels.elementwise import ElementwiseEmitter, Operand
+from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, body_of, outer_outputs, outer_values, shape_of
 from codegen.kernels.region_space import Space

@@ -13,9 +13,10 @@ from math import prod
 from typing import Any
 
 from codegen.kernels.attached import Attached, store_results
+from codegen.kernels.block_emitter import Operand
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.cube_blocks import CubeBlock, best_blocks, powers
-from codegen.kernels.elementwise import ElementwiseEmitter, Operand
+from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths, Part, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, block_extent, body_of, outer_outputs, outer_values, shape_of
 from codegen.kernels.region_space import Space

@@ -17,7 +17,8 @@ from math import gcd, prod
 from typing import TypeVar
 
 from codegen.kernels.attached import Attached, store_results
-from codegen.kernels.elementwise import ElementwiseEmitter, can_emit, immediate
+from codegen.kernels.block_emitter import immediate
+from codegen.kernels.elementwise import ElementwiseEmitter, can_emit
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.movement import first_index
 from codegen.kernels.movement_copy import Walk

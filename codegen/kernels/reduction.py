@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from codegen.kernels.attached import Attached, ViewOf, store_results
-from codegen.kernels.elementwise import ElementwiseEmitter, Operand, immediate
+from codegen.kernels.block_emitter import Operand, immediate
+from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region import blocks, grid_blocks

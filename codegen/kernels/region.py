@@ -6,19 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from codegen.kernels.attached import Attached, store_results
-from codegen.kernels.elementwise import ElementwiseEmitter, Operand
+from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
-from codegen.kernels.wide_casts import emit_wide_cast, wide_casts
 from codegen.targets.target import Target
 from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
-from tensor_types.dtypes import I32
 
 _BLOCK, _LEAST = 1 << 13, 64
 """Elements of a block: long enough to pay for a grid index, short enough that spilled tiles stay in L2."""
@@ -76,8 +74,7 @@ def lower_region(node: Node, target: Target, tiling: Tiling | None = None) -> li
     """One task for a Fused node of element-wise operators; NotLowerable says why there is none."""
     body = body_of(node)
     values = outer_inputs(node)
-    casts = wide_casts(body.nodes, values, target)
-    attached = Attached([n for n in body.nodes if n not in casts], values, [n.output.name for n in casts])
+    attached = Attached(body.nodes, values)
     outputs = outer_outputs(node)
     first = outputs[0][1]
     shape = shape_of(first)
@@ -86,19 +83,16 @@ def lower_region(node: Node, target: Target, tiling: Tiling | None = None) -> li
     if any(d == 0 for d in shape):
         return []
     candidates = region_tilings(len(body.nodes))
-    return first_fit(candidates, lambda chosen: _emit(node, target, attached, casts, chosen), tiling)
+    return first_fit(candidates, lambda chosen: _emit(node, target, attached, chosen), tiling)
 
 
-def _emit(
-    node: Node, target: Target, attached: Attached, casts: Sequence[Node], tiling: RegionTiling
-) -> list[Record]:
-    outputs, values = outer_outputs(node), outer_inputs(node)
-    wide = {n.output.name: values[v.name] for n in casts for v in n.inputs if v is not None}
+def _emit(node: Node, target: Target, attached: Attached, tiling: RegionTiling) -> list[Record]:
+    outputs = outer_outputs(node)
     first = outputs[0][1]
     shape = shape_of(first)
     task = KernelTask(node, "region", target)
     paths = MemoryPaths(task, target)
-    space = Space(task, shape, first.format, [*attached.extras.values(), *wide.values(), *(o for _, o in outputs)])
+    space = Space(task, shape, first.format, [*attached.extras.values(), *(o for _, o in outputs)])
     block = blocks(space.extents, tiling.elements)
     starts, counts = grid_blocks(task, space.extents, block)
     index = [s + axis(i) for i, s in enumerate(starts)]
@@ -110,12 +104,6 @@ def _emit(
     def view(value: Value, role: str = "in") -> View:
         return space.view(value, index, emitter.extents, role)
 
-    given: dict[str, Operand] = {}
-    for cast in casts:
-        low = space.view(wide[cast.output.name], index, emitter.extents, words=True)
-        high = View(low.base, (*low.index[:-1], 1), low.shape)
-        words = [paths.vector_input(v, emitter.shape, I32) for v in (low, high)]
-        given[cast.output.name] = emit_wide_cast(emitter, cast, *words)
-    operands = attached.emit(emitter, paths, view, given, body_of(node).outputs)
+    operands = attached.emit(emitter, paths, view, {}, body_of(node).outputs)
     store_results(paths, emitter, outputs, operands, lambda value: view(value, "out"))
     return [task.record(work=product(task.extent(d) for d in shape) * len(body_of(node).nodes))]

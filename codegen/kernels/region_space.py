@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.wide_integers import in_words
 from codegen.tile.ir import View
 from graph_opt.ir.core import Value
 from graph_opt.ir.ops.registry import is_fresh
@@ -85,13 +86,14 @@ class Space:
     ) -> View:
         """The value at `index` (one expression per group) for a block of these extents.
 
-        `words` gives the low words of an i64 value as i32; those above are at 1 along the last index.
+        An i64 value that the target sees in words is seen by its low words, as i32, and with `words` in any case; those
+        above are at 1 along the last index.
         """
         places = self._places(value)
         chosen = [g for k in places for g, axes in enumerate(self.groups) if axes[0] == k or k in axes[:1]]
         chosen = list(dict.fromkeys(chosen))
         shape = [self.extents[g] for g in chosen]
-        if words:
+        if words or in_words(value.dtype, self.task.target):
             buffer = self.task.operand(value, role, [*shape, 2], dtype=I32)
             return buffer.view(*(index[g] for g in chosen), 0, shape=extents)
         buffer = self.task.operand(value, role, shape)

@@ -9,6 +9,7 @@ from codegen.kernels.tiling import DoesNotFit
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.chip_rules import check_tiles
+from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import KernelRecord, TaskOperand
 from tensor_types.dims import Dim, substitute
@@ -77,6 +78,10 @@ class KernelTask(ProgramBuilder):
     def tile_shape(self, name: str) -> tuple[int, ...]:
         """The static shape of a tile declared before."""
         return next(t.shape for t in self._tiles if t.name == name)
+
+    def element_type(self, view: View) -> DType:
+        """The dtype of the elements that a view sees."""
+        return next(base.dtype for base in (*self._tiles, *self._params) if base.name == view.base)
 
     def scope(self, name: str) -> str:
         """The memory of a tile declared before."""

@@ -18,9 +18,10 @@ CHIPS = ("Ascend910B2", "Ascend310P3")
 
 
 def check_on_chips(
-    case: Case, lower: Callable[..., list[Record] | None], rtol: float, atol: float, chips: Sequence[str] = CHIPS
-) -> None:
-    """Lowers, verifies and interprets the case for chips; results must agree with onnxruntime."""
+    case: Case, lower: Callable[..., list[Record] | None], rtol: float, atol: float, chips: Sequence[str] = CHIPS,
+    exact: bool = False,
+) -> None:  # fmt: skip
+    """Lowers, verifies and interprets the case for chips; results must agree with onnxruntime, `exact` to the bit."""
     results = case.expected()
     node = case.node(results)
     for chip in chips:
@@ -45,5 +46,8 @@ def check_on_chips(
                     held = tensors[param.name]
                     values[operand.value] = held.view(values[operand.value].dtype).reshape(values[operand.value].shape)
         for v in node.outputs:
+            if exact:
+                np.testing.assert_array_equal(values[v.name], results[v.name], err_msg=f"{chip} {v.name}")
+                continue
             got, want = values[v.name].astype(np.float64), results[v.name].astype(np.float64)
             np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=f"{chip} {v.name}")
