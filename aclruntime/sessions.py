@@ -15,6 +15,7 @@ from acl._process import contexts, memory, models, threads
 from acl_runtime.device import Code, DataBuffer, Dataset, DeviceError, TensorDesc, TensorDescription, run_now
 from acl_runtime.device.gears import BATCH, IMAGE, Gears
 from aclruntime.failures import runtime_errors
+from aclruntime.image_settings import ImageSettings
 from aclruntime.shapes import fitting, parse_shapes
 from aclruntime.tensors import BaseTensor, Tensor, dtype
 
@@ -60,11 +61,12 @@ class _Summary:
     """Begin and end of each execution, in milliseconds of one clock."""
 
 
-class InferenceSession:
+class InferenceSession(ImageSettings):
     """A model of one package on one device."""
 
     @runtime_errors
     def __init__(self, path: str, device_id: int, options: session_options | None = None) -> None:
+        super().__init__()
         self._options = options or session_options()
         code = acl_init(self._options.acl_json_path)
         if code not in (0, Code.REPEAT_INITIALIZE):
@@ -88,7 +90,11 @@ class InferenceSession:
     # What the model is
 
     def get_inputs(self) -> list[tensor_desc]:
-        return [self._described(t, self._shape_of(t)) for t in self._model.description.tensors]
+        images = {s.image for s in self._model.description.stages} if self._image_bytes else ()
+        return [
+            self._described(t, (self._image_bytes,) if number in images else self._shape_of(t))
+            for number, t in enumerate(self._model.description.fed)
+        ]
 
     def get_outputs(self) -> list[tensor_desc]:
         outputs = self._model.description.outputs
@@ -120,7 +126,7 @@ class InferenceSession:
     @runtime_errors
     def set_dynamic_shape(self, text: str) -> None:
         """Shapes of all inputs: "name:1,3,224,224;other:1,8"."""
-        tensors = self._model.description.tensors
+        tensors = self._model.description.fed
         shapes = parse_shapes(text, [t.name for t in tensors])
         fitting(shapes, {t.name: t.dims for t in tensors})
         self._shapes = shapes
@@ -138,7 +144,7 @@ class InferenceSession:
     @runtime_errors
     def set_dynamic_dims(self, text: str) -> None:
         """Chooses a gear of dims: "name:1,8;other:1,16"."""
-        tensors = self._model.description.tensors
+        tensors = self._model.description.fed
         gears = self._gears()
         shapes = parse_shapes(text, [t.name for t in tensors])
         self._set_gear(gears.number_of_shapes([n for t in tensors for n in shapes[t.name]]))
@@ -149,19 +155,13 @@ class InferenceSession:
         gears = self._model.description.gears
         return max(c[0] for c in gears.combinations) if gears is not None and gears.kind == BATCH else 0
 
-    def get_dym_aipp_input_exist(self) -> int:
-        """How many inputs have a dynamic image stage: none, packages have static ones."""
-        return 0
-
-    check_dym_aipp_input_exist = get_dym_aipp_input_exist
-
     def _choose(self, kind: str, sizes: list[int]) -> None:
         self._set_gear(self._gears().number(kind, sizes))
 
     def _set_gear(self, number: int) -> None:
         gears = self._gears()
         self._gear = number
-        names = [t.name for t in self._model.description.tensors]
+        names = [t.name for t in self._model.description.fed]
         self._shapes = dict(zip(names, gears.input_shapes(number), strict=True))
 
     def _gears(self) -> Gears:
@@ -185,7 +185,7 @@ class InferenceSession:
     ) -> list[Tensor]:
         """Outputs of these names (none: all), on the device."""
         contexts.set_current(self._context)
-        tensors = self._model.description.tensors
+        tensors = self._model.description.fed
         gears = self._model.description.gears
         if isinstance(inputs, Mapping):
             unknown = [n for n in inputs if n not in {t.name for t in tensors}]
@@ -197,7 +197,7 @@ class InferenceSession:
             raise RuntimeError(f"{len(inputs)} inputs given, the model has {len(tensors)}")
         given = Dataset()
         for number, (tensor, description) in enumerate(zip(inputs, tensors, strict=True)):
-            given.buffers.append(self._buffer(tensor, description))
+            given.buffers.append(self._image_buffer(number, self._buffer(tensor, description)))
             shape = self._shape_of(description) if gears is None else gears.input_shapes(self._gear)[number]
             needed = math.prod(shape) * description.dtype.bytes
             if all(d >= 0 for d in shape) and given.buffers[-1].size != needed:
@@ -206,9 +206,10 @@ class InferenceSession:
                 if any(d < 0 for d in shape) and isinstance(tensor, Tensor):
                     shape = tuple(tensor.shape)
                 given.descs[number] = TensorDesc(description.dtype.acl, list(shape), description.format)
+        given.buffers += self._parameter_buffers()
         if gears is not None and self._gear_memory is not None:
             given.buffers.append(DataBuffer(self._gear_memory.address, self._gear_memory.size))
-            gears.choose(given, len(tensors), self._gear, memory())
+            gears.choose(given, len(given.buffers) - 1, self._gear, memory())
         return self._execute(names, given)
 
     def create_tensor_from_fileslist(self, desc: tensor_desc, files: Sequence[str]) -> Tensor:

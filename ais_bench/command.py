@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     option("auto_set_dymdims_mode", "gears from the .npy files", default=False, type=_yes)
     option("batchsize", "batch for the throughput", default=0, type=_at_least(0))
     option("pure_data_type", "zero or random, without --input", default="zero", choices=["zero", "random"])
+    option("aipp_config", "what the images of a model with dynamic AIPP are (.config)")
     option("acl_json_path", "settings of acl.init")
     option("output_batchsize_axis", "axis that outputs are cut along", default=0, type=_at_least(0))
     option("run_mode", "array, files, tensor or full: the same here", default="array",
@@ -118,6 +119,8 @@ def _benchmark(options: argparse.Namespace) -> None:
     _say("create model description success")
     try:
         _set_shapes(session, options)
+        if options.aipp_config:
+            session.load_aipp_config_file(options.aipp_config, _batch_size(session, options))
         _measure(session, options)
     finally:
         session.free_resource()

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from atc.usage import UsageError, did_you_mean
-from graph_opt.interface.image_preparation import IMAGE_FORMATS, ImagePreparation
+from graph_opt.interface.image_preparation import ImagePreparation
+from tensor_types.images import CHANNELS
 
 _SWITCHES = ("csc_switch", "rbuv_swap_switch", "ax_swap_switch", "crop", "padding", "single_line_mode",
              "support_rotation", "resize")  # fmt: skip
 _RANGES = {
-    "related_input_rank": (0, 2**31 - 1), "input_edge_idx": (0, 2**31 - 1), "max_src_image_size": (0, 2**32 - 1),
+    "related_input_rank": (0, 2**31 - 1), "input_edge_idx": (0, 2**31 - 1), "max_src_image_size": (0, 2**31 - 1),
     "src_image_size_w": (0, 4096), "src_image_size_h": (0, 4096),
     "load_start_pos_w": (0, 4095), "load_start_pos_h": (0, 4095), "crop_size_w": (0, 4096), "crop_size_h": (0, 4096),
     "resize_output_w": (0, 4096), "resize_output_h": (0, 4096),
@@ -28,21 +29,30 @@ _RANGES = {
     **{f"mean_chn_{i}": (0, 255) for i in range(4)},
 }  # fmt: skip
 _FLOATS = ("padding_value", "cpadding_value", *(f"{k}_chn_{i}" for k in ("min", "var_reci") for i in range(4)))
-_TEXTS = {"aipp_mode": ("static", "dynamic"), "input_format": tuple(IMAGE_FORMATS), "related_input_name": ()}
+_TEXTS = {"aipp_mode": ("static", "dynamic"), "input_format": tuple(CHANNELS), "related_input_name": ()}
 KEYS = (*_TEXTS, *_SWITCHES, *_RANGES, *_FLOATS, "raw_rgbir_to_f16_n")
 
+_DYNAMIC = ("aipp_mode", "related_input_rank", "related_input_name", "input_edge_idx", "max_src_image_size",
+            "support_rotation")  # fmt: skip
+"""Keys of a block whose preparation a program says at run time."""
 _NARROW_601 = ((298, 516, 0), (298, -100, -208), (298, 0, 409))
 """The format's own default: BT.601 with narrow range to B, G, R."""
 
 
 @dataclass(frozen=True)
 class AippOp:
-    """A block: which input it is for, and what becomes of the image. `line` is where it starts."""
+    """A block: which input it is for, and what becomes of the image. `line` is where it starts.
+
+    Without `spec` a program says it at run time, for images that take `max_bytes` together; `unused` are then the keys
+    that stand in the block all the same.
+    """
 
     line: int
     rank: int | None
     name: str | None
-    spec: ImagePreparation
+    spec: ImagePreparation | None
+    max_bytes: int = 0
+    unused: tuple[str, ...] = ()
 
 
 def parse_aipp(flag: str, value: Any) -> tuple[AippOp, ...]:
@@ -120,21 +130,26 @@ def _op(line: int, keys: Mapping[str, tuple[int, str]]) -> AippOp:
 
     if "aipp_mode" not in known:
         raise _wrong(line, "aipp_mode is missing", "write aipp_mode: static")
+    if "related_input_name" in known and "related_input_rank" in known:
+        raise _wrong(at("related_input_name"), "the input is named in two ways", "use related_input_rank alone")
+    if get("input_edge_idx", 0):
+        raise _wrong(at("input_edge_idx"), "an input of an ONNX model has one edge", "write input_edge_idx: 0")
+    rank = None if "related_input_name" in known else get("related_input_rank", 0)
     if known["aipp_mode"] == "dynamic":
-        raise _wrong(
-            at("aipp_mode"), "dynamic AIPP is not available", "write aipp_mode: static with the sizes and factors"
-        )
+        if not get("max_src_image_size", 0):
+            raise _wrong(
+                at("max_src_image_size"), "max_src_image_size is missing",
+                "give the bytes of the largest batch of images: 1.5 a pixel for YUV420SP_U8, 4 for XRGB8888_U8",
+            )  # fmt: skip
+        unused = tuple(key for key in keys if key not in _DYNAMIC)
+        return AippOp(line, rank, known.get("related_input_name"), None, known["max_src_image_size"], unused)
     if "input_format" not in known:
-        raise _wrong(line, "input_format is missing", f"use one of {', '.join(IMAGE_FORMATS)}")
+        raise _wrong(line, "input_format is missing", f"use one of {', '.join(CHANNELS)}")
     for key in ("resize", "single_line_mode", "support_rotation"):
         if get(key, False):
             raise _wrong(at(key), f"{key} is reserved in static AIPP", f"leave {key} out")
     if "raw_rgbir_to_f16_n" in known:
         raise _wrong(at("raw_rgbir_to_f16_n"), "raw sensor formats are not available", "leave raw_rgbir_to_f16_n out")
-    if "related_input_name" in known and "related_input_rank" in known:
-        raise _wrong(at("related_input_name"), "the input is named in two ways", "use related_input_rank alone")
-    if get("input_edge_idx", 0):
-        raise _wrong(at("input_edge_idx"), "an input of an ONNX model has one edge", "write input_edge_idx: 0")
     form = known["input_format"]
     is_yuv = form == "YUV420SP_U8"
     source = (get("src_image_size_h", 0), get("src_image_size_w", 0))
@@ -162,12 +177,12 @@ def _op(line: int, keys: Mapping[str, tuple[int, str]]) -> AippOp:
         padding = (top, bottom, left, right)
     matrix = None
     if get("csc_switch", False):
-        if IMAGE_FORMATS[form] < 3:
+        if CHANNELS[form] < 3:
             raise _wrong(at("csc_switch"), f"images of {form} have no colours", "write csc_switch: false")
         matrix = tuple(tuple(get(f"matrix_r{r}c{c}", _NARROW_601[r][c]) for c in range(3)) for r in range(3))
     return AippOp(
         line,
-        None if "related_input_name" in known else get("related_input_rank", 0),
+        rank,
         known.get("related_input_name"),
         ImagePreparation(
             form,

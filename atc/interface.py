@@ -13,11 +13,15 @@ from atc.gears import bind_gears, header_of
 from atc.options import Options
 from atc.usage import Problems, UsageError, did_you_mean
 from graph_opt.interface.dtypes import set_input_dtype, set_output_dtype
-from graph_opt.interface.image_preparation import IMAGE_FORMATS, ImagePreparation
-from graph_opt.interface.images import image_shape, prepare_image
+from graph_opt.interface.image_preparation import ImagePreparation
+from graph_opt.interface.images import image_shape, prepare_at_run_time, prepare_image
 from graph_opt.ir import Graph, Value
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import DTYPES, F16
+from tensor_types.images import CHANNELS
+
+PARAMETERS = "ascend_dynamic_aipp_data"
+"""Name of the input for what a program says of images at run time; that of a second one has `_1` behind it."""
 
 
 def apply_interface(graph: Graph, options: Options) -> dict[str, Any]:
@@ -33,20 +37,31 @@ def apply_interface(graph: Graph, options: Options) -> dict[str, Any]:
         if options.dynamic_dims is not None:
             numbers = bind_gears(graph, options.dynamic_dims, options.input_shape, layout)
     rows = []
-    prepared: list[tuple[Value, ImagePreparation]] = []
+    prepared: list[tuple[Value, AippOp]] = []
     for op in options.insert_op_conf:
         with problems.gathered():
             value = _image_input(graph, op)
-            _check_image(value, op, layout, bool(numbers))
-            prepared.append((value, op.spec))
-            rows.append(_row(value, op.spec, layout))
+            if op.spec is None:
+                _check_at_run_time(value, op, layout, set(numbers))
+                rows.append(_row_at_run_time(value, op, layout, sum("parameters" in row for row in rows)))
+            else:
+                _check_image(value, op, op.spec, layout)
+                rows.append(_row(value, op.spec, layout))
+            prepared.append((value, op))
     with problems.gathered():
         _set_fp16(graph, options, {value.name for value, _ in prepared})
     with problems.gathered():
         _set_output_types(graph, options)
     problems.raise_all()
-    for value, spec in prepared:
-        prepare_image(graph, value, spec, layout)
+    for (value, op), row in zip(prepared, rows, strict=True):
+        if op.spec is None:
+            prepare_at_run_time(graph, value, op.max_bytes, row["parameters"], layout)
+        else:
+            prepare_image(graph, value, op.spec, layout)
+        if op.unused:
+            graph.warnings.append(
+                f"--insert_op_conf: line {op.line}: a program says at run time what {', '.join(op.unused)} would say"
+            )
     header: dict[str, Any] = {}
     if options.dynamic_dims is not None:
         header["gears"] = header_of(graph, options.dynamic_dims, numbers)
@@ -128,15 +143,41 @@ def _image_input(graph: Graph, op: AippOp) -> Value:
     return graph.inputs[op.rank or 0 if op.name is None else names.index(op.name)]
 
 
-def _check_image(value: Value, op: AippOp, layout: str, has_gears: bool) -> None:
-    spec = op.spec
+def _sizes(value: Value, op: AippOp, layout: str) -> tuple[Dim, Dim, Dim, int]:
+    """Batch, height, width and channels of an input that can take images."""
     if value.shape is None or len(value.shape) != 4 or not value.dtype.is_float:
         raise _wrong(op, f"the input {value} is no image of floats", "name an input of four axes")
-    height, width, channels = (value.shape[layout.index(axis)] for axis in "HWC")
-    if channels not in (1, 3, 4):
+    batch, height, width, channels = (value.shape[layout.index(axis)] for axis in "NHWC")
+    if not isinstance(channels, int) or channels not in (1, 3, 4):
         raise _wrong(op, f"the input {value} has {channels} channels in {layout}",
                      "give --input_format as the model has it: NCHW or NHWC")  # fmt: skip
-    count = 3 if spec.matrix is not None else IMAGE_FORMATS[spec.format]
+    return batch, height, width, channels
+
+
+def _check_at_run_time(value: Value, op: AippOp, layout: str, bounded: set[str]) -> None:
+    batch, height, width, channels = _sizes(value, op, layout)
+    if not (isinstance(height, int) and isinstance(width, int)):
+        raise _wrong(op, f"dynamic AIPP makes images of one size, the model takes {height} x {width}",
+                     "fix height and width with --input_shape")  # fmt: skip
+    if not isinstance(batch, int) and str(batch) not in bounded:
+        raise _wrong(op, f"dynamic AIPP needs to know how many images there are, the batch is {batch}",
+                     "fix it with --input_shape, or give --dynamic_batch_size")  # fmt: skip
+    if isinstance(batch, int) and op.max_bytes < batch:
+        raise _wrong(op, f"max_src_image_size is {op.max_bytes}, too small for {batch} images",
+                     "give the bytes of all images of a batch")  # fmt: skip
+
+
+def _row_at_run_time(value: Value, op: AippOp, layout: str, number: int) -> dict[str, Any]:
+    _, *result = _sizes(value, op, layout)
+    return {
+        "input": value.name, "mode": "dynamic", "parameters": f"{PARAMETERS}_{number}" if number else PARAMETERS,
+        "max_bytes": op.max_bytes, "result": result,
+    }  # fmt: skip
+
+
+def _check_image(value: Value, op: AippOp, spec: ImagePreparation, layout: str) -> None:
+    _, height, width, channels = _sizes(value, op, layout)
+    count = 3 if spec.matrix is not None else CHANNELS[spec.format]
     if channels > count:
         raise _wrong(op, f"images of {spec.format} give {count} channels, the model takes {channels}",
                      "choose another input_format")  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from acl_runtime import InferSession
+from acl_runtime.device.preparation import plain_images
 from acl_runtime.om import open_package
 from atc.input_sizes import concrete_shape, free_dims, wished_dims
 from atc.inputs import RawBytes, check_given, read_files, seeded
@@ -114,6 +115,7 @@ def session_inputs(
     images = {row["input"] for row in header.get("aipp", ())}
     rules = [r for segment in session.plan.segments for r in segment.requirements]
     sizes = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims, rules)
+    settings = {row["parameters"]: row for row in header.get("aipp", ()) if row["mode"] == "dynamic"}
     feeds = dict(given)
     for tensor in tensors:
         if isinstance(given.get(tensor.name), RawBytes):
@@ -126,6 +128,10 @@ def session_inputs(
                 remedy=f"give it with --input {tensor.name}=file.npy, a sequence as .npz",
             )  # fmt: skip
         shape = concrete_shape(tensor.shape, sizes)
+        if tensor.name in settings:
+            row = settings[tensor.name]
+            feeds[tensor.name] = plain_images(tuple(row["result"]), row["max_bytes"], shape[0])
+            continue
         if tensor.name in images:
             feeds[tensor.name] = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
             continue

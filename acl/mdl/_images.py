@@ -5,28 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from acl._call import Function, integer, plain, real, status, valued, word
-from acl._process import handles, models
+from acl._process import handles, memory, models
 from acl.mdl._lookup import item
 from acl_runtime.device import Code, Dataset, DeviceError, TensorDescription
-from acl_runtime.device.aipp import DYNAMIC, STATIC, Preparation
+from acl_runtime.device.aipp import ImageStage
+from acl_runtime.device.preparation import Preparation
+from tensor_types.dtypes import F32
+from tensor_types.images import COUNT
 
-_TYPES = {None: 0, STATIC: 1, DYNAMIC: 2}
+_NO_STAGE, _STATIC, _DYNAMIC, _PARAMETERS = range(4)
 _U8, _NCHW = 4, 0
 _NONE = (1 << 64) - 1
 
 
 @valued(word, word, failure=lambda: (0, 0))
 def get_aipp_type(model: int, index: int) -> tuple[int, int]:
-    """Of an input: 0 none, 1 static, 2 dynamic; and the input that has the parameters, 2**64 - 1 if there is none."""
+    """Of an input: 0 none, 1 static, 2 dynamic, 3 parameters of a dynamic one; and for 2 the input that takes these,
+    else 2**64 - 1."""
     tensor = _input(model, index)
-    return _TYPES[tensor.image.mode if tensor.image else None], _NONE
+    for stage in models.get(model).description.stages:
+        if index == stage.image:
+            return _DYNAMIC, stage.parameters
+        if index == stage.parameters:
+            return _PARAMETERS, _NONE
+    return (_STATIC if tensor.image else _NO_STAGE), _NONE
 
 
 @valued(word, word, failure=lambda: (None,))
 def get_first_aipp_info(model: int, index: int) -> dict[str, Any]:
     """What the static stage of an input takes. 100038 if it has none."""
     tensor = _input(model, index)
-    if tensor.image is None or tensor.image.mode != STATIC:
+    if tensor.image is None:
         raise DeviceError(Code.NOT_STATIC_AIPP, f"input {tensor.name} has no static AIPP")
     height, width = tensor.image.source
     dims = tensor.image.byte_dims(tensor.dims)
@@ -60,43 +69,44 @@ def _setter(name: str, *kinds: Any) -> Function:
     return status(word, *kinds)(set_field)
 
 
-_setters = {
-    f"set_aipp_{name}": _setter(name, *kinds)
-    for name, kinds in {
-        "input_format": (integer,),
-        "src_image_size": (integer,) * 2,
-        "rbuv_swap_switch": (integer,),
-        "ax_swap_switch": (integer,),
-        "csc_params": (integer,) * 16,
-        "scf_params": (integer,) * 6,
-        "crop_params": (integer,) * 6,
-        "padding_params": (integer,) * 6,
-        "dtc_pixel_mean": (integer,) * 5,
-        "dtc_pixel_min": (*(real,) * 4, integer),
-        "pixel_var_reci": (*(real,) * 4, integer),
-    }.items()
-}
+def _kinds(name: str) -> tuple[Any, ...]:
+    kind = real if name in ("dtc_pixel_min", "pixel_var_reci") else integer
+    return (kind,) * Preparation.COUNTS[name] + ((integer,) if name in Preparation.OF_PICTURE else ())
+
+
+_setters = {f"set_aipp_{name}": _setter(name, *_kinds(name)) for name in Preparation.COUNTS}
 globals().update(_setters)
 
 
 @status(word, word, word, word)
 def set_input_aipp(model: int, dataset: int, index: int, aipp: int) -> None:
-    """Gives a dynamic stage its parameters. 145015: no package has one, the conversion makes static ones only."""
-    _refuse(model, dataset, aipp)
+    """Gives a dynamic stage its parameters; `index` is that of `ascend_dynamic_aipp_data`. 145015 for another input."""
+    _input(model, index)
+    stages = [s for s in models.get(model).description.stages if s.parameters == index]
+    _give(stages, model, dataset, index, aipp)
 
 
 @status(word, word, word, word)
 def set_aipp_by_input_index(model: int, dataset: int, index: int, aipp: int) -> None:
-    """The same, by the input whose pictures are prepared."""
+    """The same, by the input whose images are prepared."""
     _input(model, index)
-    _refuse(model, dataset, aipp)
+    stages = [s for s in models.get(model).description.stages if s.image == index]
+    _give(stages, model, dataset, index, aipp)
 
 
-def _refuse(model: int, dataset: int, aipp: int) -> None:
-    models.get(model)
-    handles.get(dataset, Dataset)
-    handles.get(aipp, Preparation)
-    raise DeviceError(Code.AIPP_NOT_EXIST, "the model has no dynamic AIPP: packages are made with static AIPP only")
+def _give(stages: list[ImageStage], model: int, dataset: int, index: int, aipp: int) -> None:
+    inputs, preparation = handles.get(dataset, Dataset), handles.get(aipp, Preparation)
+    if not stages:
+        remedy = "convert the model with aipp_mode: dynamic" if not models.get(model).description.stages else (
+            "get_input_index_by_name finds ascend_dynamic_aipp_data")  # fmt: skip
+        raise DeviceError(Code.AIPP_NOT_EXIST, f"input {index} has no dynamic AIPP: {remedy}")
+    preparation.write(stages[0], inputs, memory())
+
+
+@plain(word)
+def get_aipp_data_size(batch: int) -> int:
+    """Bytes of the parameters of so many pictures; 0 for a number that there cannot be."""
+    return Preparation(batch).batch * COUNT * F32.bytes
 
 
 def _input(model: int, index: int) -> TensorDescription:
@@ -104,6 +114,6 @@ def _input(model: int, index: int) -> TensorDescription:
 
 
 __all__ = [
-    *_setters, "create_aipp", "destroy_aipp", "get_aipp_type", "get_first_aipp_info", "set_aipp_by_input_index",
-    "set_input_aipp",
+    *_setters, "create_aipp", "destroy_aipp", "get_aipp_data_size", "get_aipp_type", "get_first_aipp_info",
+    "set_aipp_by_input_index", "set_input_aipp",
 ]  # fmt: skip

@@ -17,11 +17,13 @@ def element_type(acl_number: int) -> DType | None:
 
 @dataclass(eq=False)
 class DataBuffer:
-    """A pointer and a size: it does not own the memory. `gear`: the sizes that were written there as a choice."""
+    """A pointer and a size: it does not own the memory. `gear`: the sizes that were written there as a choice;
+    `pictures`: of how many pictures parameters were."""
 
     address: int
     size: int
     gear: tuple[int, ...] | None = None
+    pictures: int = 0
 
 
 @dataclass(eq=False)

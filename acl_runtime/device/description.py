@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from acl_runtime.device.aipp import ImageInput, images_of
+from acl_runtime.device.aipp import ImageInput, ImageStage, images_of
 from acl_runtime.device.gears import Gears, gears_of
 from acl_runtime.model import LoadedModel
 from tensor_types.dims import Dim, evaluate, names
@@ -43,13 +43,14 @@ class TensorDescription:
 @dataclass(frozen=True)
 class ModelDescription:
     """Inputs and outputs in the model's order; with gears one hidden input more, the last, and outputs as large as the
-    largest gear makes them (`output_dims`: in dims)."""
+    largest gear makes them (`output_dims`: in dims). `stages`: inputs whose images a program describes at run time."""
 
     model_id: int
     inputs: tuple[TensorDescription, ...]
     outputs: tuple[TensorDescription, ...]
     gears: Gears | None = None
     output_dims: tuple[tuple[Dim, ...] | None, ...] = ()
+    stages: tuple[ImageStage, ...] = ()
 
     @property
     def is_dynamic(self) -> bool:
@@ -60,6 +61,11 @@ class ModelDescription:
     def tensors(self) -> tuple[TensorDescription, ...]:
         """The inputs without the hidden one."""
         return self.inputs if self.gears is None else self.inputs[:-1]
+
+    @property
+    def fed(self) -> tuple[TensorDescription, ...]:
+        """The inputs of the model itself: without sizes and parameters of images, which stand behind them."""
+        return self.tensors[: len(self.tensors) - len(self.stages)]
 
     def current_output_dims(self, index: int) -> tuple[int, ...]:
         """The dims under the gear chosen last, else under the largest; the model's own without gears."""
@@ -73,7 +79,7 @@ def describe(model_id: int, loaded: LoadedModel) -> ModelDescription:
     """The description of a loaded model. PackageError if the header does not fit the plan."""
     plan, header = loaded.plan, loaded.package.header
     gears = gears_of(header, plan.inputs)
-    images = images_of(header, [v.name for v in plan.inputs])
+    images, stages = images_of(header, [v.name for v in plan.inputs])
     inputs = [replace(_describe(v.name, v.dtype, v.shape, plan.dims), image=images.get(v.name)) for v in plan.inputs]
     outputs = [_describe(v.name, v.dtype, v.shape, plan.dims) for v in plan.outputs]
     if gears is not None:
@@ -90,7 +96,8 @@ def describe(model_id: int, loaded: LoadedModel) -> ModelDescription:
             if shapes and all(d >= 0 for shape in shapes for d in shape):
                 nbytes = max(map(math.prod, shapes)) * value.dtype.bytes
                 outputs[number] = replace(outputs[number], dims=shapes[gears.largest], nbytes=nbytes)
-    return ModelDescription(model_id, tuple(inputs), tuple(outputs), gears, tuple(v.shape for v in plan.outputs))
+    shapes_of_outputs = tuple(v.shape for v in plan.outputs)
+    return ModelDescription(model_id, tuple(inputs), tuple(outputs), gears, shapes_of_outputs, stages)
 
 
 def _describe(

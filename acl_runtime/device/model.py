@@ -70,6 +70,13 @@ class DeviceModel:
             shapes = gears.input_shapes(gears.chosen(inputs))
         else:
             shapes = [_input_shape(tensor, inputs.descs.get(n)) for n, tensor in enumerate(description.inputs)]
+        for stage in description.stages:
+            given, wanted = inputs.buffers[stage.parameters].pictures, shapes[stage.parameters][0]
+            if given < wanted:
+                raise DeviceError(
+                    Code.AIPP_BATCH_EMPTY, f"{wanted} images are prepared, parameters were set for {given}: "
+                    f"call set_input_aipp for input {stage.parameters}",
+                )  # fmt: skip
         try:
             result_shapes = self._session.output_shapes(shapes)
         except OpenAtcError as error:
@@ -78,6 +85,8 @@ class DeviceModel:
             _input_array(tensor, shape, buffer, memory)
             for tensor, shape, buffer in zip(description.tensors, shapes, inputs.buffers, strict=False)
         ]
+        for stage in description.stages:  # a queued execution keeps the settings that it was queued with
+            arrays[stage.parameters] = arrays[stage.parameters].copy()
         targets = []
         for tensor, shape, buffer in zip(description.outputs, result_shapes, outputs.buffers, strict=True):
             if not buffer.address and not allocates:

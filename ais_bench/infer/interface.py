@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import aclruntime
+from ais_bench.infer.aipp_config import read_aipp_config, set_images
 
 _MAX_DEVICE = 255
 _KEEP = -1
@@ -85,6 +86,10 @@ class InferSession:
         """One size for all outputs, or one each."""
         outputs = len(self.outputs_names)
         self.session.set_custom_outsize([sizes] * outputs if isinstance(sizes, int) else list(sizes))
+
+    def load_aipp_config_file(self, path: str | os.PathLike[str], batch: int) -> None:
+        """What the images of a model with dynamic AIPP are, for `batch` of them, from a file of keys."""
+        set_images(self.session, read_aipp_config(path), batch)
 
     # Runs
 

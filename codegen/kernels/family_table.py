@@ -57,6 +57,7 @@ ROWS = (
          "Tile", "Relayout", "CumSum", "Range", "DepthToSpace", "SpaceToDepth")),
     Row("tensor_scatter", _ANY, ("TensorScatter",)),
     Row("scatter", _ANY, ("ScatterND", "ScatterElements")),
+    Row("image", frozenset({"u8"}), ("PrepareImage",)),
     Row("piecewise", _FLOATS | {"u8"}, after=POINTWISE),
     Row("region", _ANY, after=POINTWISE),
 )  # fmt: skip

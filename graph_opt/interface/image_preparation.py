@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-IMAGE_FORMATS = {"YUV420SP_U8": 3, "XRGB8888_U8": 4, "RGB888_U8": 3, "YUV400_U8": 1}
-"""Channels by format."""
-
 
 @dataclass(frozen=True)
 class ImagePreparation:

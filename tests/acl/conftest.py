@@ -11,15 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 
 from acl_programs import Program  # noqa: E402
 
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Objects of these tests stay out of the user's cache; models run on one thread."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("OPENATC_CACHE", str(tmp_path_factory.mktemp("cache")))
-    patch.setenv("OPENATC_THREADS", "1")
-    yield
-    patch.undo()
+from tests.device_fixtures import own_cache  # noqa: E402, F401
 
 
 @pytest.fixture

@@ -116,6 +116,21 @@ def test_pictures_by_a_static_stage(packages: Packages, tmp_path: Path) -> None:
     same(np.load(tmp_path / "y.npy"), packages.scores(pixels.transpose(0, 3, 1, 2) * np.float32(0.00392157)))
 
 
+def test_pictures_by_a_dynamic_stage(packages: Packages, tmp_path: Path) -> None:
+    pixels = [RANDOM.integers(0, 256, (*shape, 3), np.uint8) for shape in ((40, 50), (SIZE, SIZE), (33, 60))]
+    np.savez(tmp_path / "x.npz", *pixels)
+    config = tmp_path / "dynamic.cfg"
+    config.write_text("aipp_op { aipp_mode: dynamic related_input_rank: 0 max_src_image_size: 6000 }")
+    path = packages.package("dynamic", insert_op_conf=str(config))
+    run("classify_camera.py", path, tmp_path / "x.npz", tmp_path / "y.npy", SIZE)
+    x = []
+    for picture in pixels:
+        top, left = ((n - SIZE) // 2 for n in picture.shape[:2])
+        bgr = picture[top : top + SIZE, left : left + SIZE, ::-1].astype(np.float32)
+        x.append(((bgr - [104, 117, 123]) * [0.017, 0.0175, 0.0174]).transpose(2, 0, 1))
+    same(np.load(tmp_path / "y.npy"), packages.scores(np.stack(x)))
+
+
 def test_decode_resize_infer(packages: Packages, tmp_path: Path) -> None:
     rows, columns = np.mgrid[:48, :64]
     smooth = np.stack([rows * 5, columns * 4, 255 - rows * 2 - columns], -1).clip(0, 255).astype(np.uint8)

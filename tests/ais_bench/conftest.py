@@ -1,28 +1,7 @@
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.device_fixtures import finalised, own_cache  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "acl"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Objects of these tests stay out of the user's cache; models run on one thread."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("OPENATC_CACHE", str(tmp_path_factory.mktemp("cache")))
-    patch.setenv("OPENATC_THREADS", "1")
-    yield
-    patch.undo()
-
-
-@pytest.fixture(autouse=True)
-def finalised() -> Iterator[None]:
-    yield
-    import acl
-
-    acl.finalize()

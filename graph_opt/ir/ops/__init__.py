@@ -16,6 +16,7 @@ from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its op
     movement,
     normalization,
     pooling,
+    prepare_image,
     quantization,
     recurrent,
     reduction,

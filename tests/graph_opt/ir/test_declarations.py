@@ -7,7 +7,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_schemas
 
 from graph_opt.ir import ops
 
-INTERNAL = {"Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul"}
+INTERNAL = {"Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "PrepareImage"}
 
 ADDED = {"ConvInteger": {"pad_value"}}
 """Attributes that passes give to standard operators."""
