@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from acl_runtime.package_layout import ChipPart
+from atc.chip_figures import Figures, Launch, figures_of
 from atc.pass_watch import PassWatch
 from atc.plan_input import plan_input
 from atc.usage import UsageError
-from codegen.kernels.built_programs import program_of
 from codegen.lowering import Lowered, lower_graph
-from codegen.targets import Target, target
-from codegen.targets.roofline import Estimate, estimate
-from codegen.tile.chip_rules import scope_bytes
+from codegen.targets import Target
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import Pass, notes_of
 from graph_opt.ir.text import to_text
@@ -89,7 +86,9 @@ def _report(lowered: Lowered, chip: Target, changes: Mapping[str, int]) -> dict[
     is symbolic; tasks of the AI CPU have no figure and are left out. changes: what was changed for the chip, how often.
     layers: one row a kernel, with node, family, milliseconds and bound (None as above), bytes per scope.
     """
-    layers = [_layer(record, chip) for record in lowered.kernels]
+    launches = [_launch(record) for record in lowered.kernels]
+    figures = figures_of(launches, chip)
+    layers = [_layer(record, figures[launch]) for record, launch in zip(lowered.kernels, launches, strict=True)]
     times = [layer["ms"] for layer in layers]
     return {
         "kernels": len(layers),
@@ -101,24 +100,20 @@ def _report(lowered: Lowered, chip: Target, changes: Mapping[str, int]) -> dict[
     }
 
 
-def _layer(record: KernelRecord, chip: Target) -> dict[str, Any]:
-    sizes = tuple(evaluate(v, {}) for v in record.dims) if not any(names(d) for d in record.dims) else None
-    found, memory = _figures(record.program, sizes, chip.name)
+def _layer(record: KernelRecord, figures: Figures) -> dict[str, Any]:
+    found = figures.estimate
     return {
         "node": record.node,
         "family": record.family,
         "ms": None if found is None else found.seconds * 1e3,
         "bound": None if found is None else found.bound,
-        "memory": dict(memory),
+        "memory": dict(figures.scopes),
     }
 
 
-@lru_cache(maxsize=4096)
-def _figures(text: str, sizes: tuple[int, ...] | None, name: str) -> tuple[Estimate | None, Mapping[str, int]]:
-    """Roofline of a program on a chip, None while a size is symbolic, and its bytes per scope. Layers share both."""
-    program, chip = program_of(text), target(name)
-    dims = None if sizes is None else {d.name: n for d, n in zip(program.dims, sizes, strict=True)}
-    return None if dims is None else estimate(program, dims, chip), scope_bytes(program.tiles, chip)
+def _launch(record: KernelRecord) -> Launch:
+    symbolic = any(names(d) for d in record.dims)
+    return record.program, None if symbolic else tuple(evaluate(d, {}) for d in record.dims)
 
 
 def aicpu_rows(lowered: Lowered) -> list[dict[str, str]]:

@@ -267,11 +267,12 @@ def cache_clear(json: Json = False) -> None:
 
     def work() -> int:
         from acl_runtime.om.trust import forget
+        from codegen.kernels.answer_files import answer_files
         from codegen.llvm.cache import ObjectCache
         from codegen.tile.verdicts import verdict_files
 
         cache = ObjectCache()
-        removed = cache.clear() + verdict_files().clear()
+        removed = cache.clear() + verdict_files().clear() + answer_files().clear()
         forget()
         if json:
             print_json({"removed": removed, "cache": str(cache.folder)})

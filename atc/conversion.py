@@ -28,7 +28,7 @@ from atc.plan_input import plan_input
 from atc.precision_wishes import overrides
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
-from codegen.kernels import kernels
+from codegen.kernels import kernels, remembered_on_disk
 from codegen.llvm.detect import detect_host_class
 from codegen.lowering import lower_graph
 from codegen.targets import target
@@ -130,6 +130,7 @@ class ConvertResult:
         return f"dtypes     {counts or 'no floats'} by {self.precision_mode} ({default})"
 
 
+@remembered_on_disk()
 def convert(
     model: str | Path, output: str | Path | None = None, options: Options = _DEFAULTS, progress: Progress | None = None
 ) -> ConvertResult:

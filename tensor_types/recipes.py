@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -63,6 +65,7 @@ class Recipe(ABC):
 
     def array(self) -> np.ndarray:
         """The whole tensor, read-only to the caller. Only small ones are kept."""
+        _note(self)
         if self.nbytes <= SMALL:
             return self._kept
         return self._evaluate()
@@ -89,6 +92,26 @@ class Recipe(ABC):
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+_asked: ContextVar[list[Recipe] | None] = ContextVar("asked", default=None)
+
+
+def _note(recipe: Recipe) -> None:
+    asked = _asked.get()
+    if asked is not None:
+        asked.append(recipe)
+
+
+@contextmanager
+def arrays_asked_for() -> Iterator[list[Recipe]]:
+    """Collects the constants whose content is asked for as an array as long as this lasts, in this context."""
+    asked: list[Recipe] = []
+    before = _asked.set(asked)
+    try:
+        yield asked
+    finally:
+        _asked.reset(before)
 
 
 def blocks(recipe: Recipe, limit: int = _BLOCK) -> Iterator[np.ndarray]:
@@ -141,6 +164,7 @@ class Source(Recipe):
         return np.asarray(self.content[_slices(box)])  # of a scalar, numpy gives no array
 
     def array(self) -> np.ndarray:
+        _note(self)
         return self.content
 
 

@@ -8,10 +8,14 @@ layers that are alike.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
+from codegen.kernels.answer_files import AnswerFiles
 from codegen.kernels.built_programs import program_of
 from codegen.kernels.elementwise import ELEMENTWISE
 from codegen.kernels.family_table import FAMILY_ROWS
@@ -27,8 +31,10 @@ from graph_opt.ir.core import Node
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.plan.records import KernelRecord, Record
 from tensor_types.dims import names
+from tensor_types.recipes import arrays_asked_for
 
 _MOST_REMEMBERED = 4096
+_FAULT = "please report"
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,19 @@ class _Answer:
 
 
 _answers: dict[tuple[object, str], _Answer] = {}
+_on_disk: ContextVar[AnswerFiles | None] = ContextVar("on_disk", default=None)
+
+
+@contextmanager
+def remembered_on_disk() -> Iterator[None]:
+    """As long as this lasts, answers are taken from the cache of this machine, and new ones are put there."""
+    files = AnswerFiles()
+    before = _on_disk.set(files)
+    try:
+        yield
+    finally:
+        _on_disk.reset(before)
+        files.close()
 
 
 def claims(node: Node, target: Target) -> str | None:
@@ -90,6 +109,22 @@ def _answer(node: Node, target: Target, asked: Signature | None) -> _Answer:
 
 
 def _asked(node: Node, target: Target, asked: Signature | None) -> _Answer:
+    files = _on_disk.get() if asked is not None else None
+    if files is None or asked is None:
+        return _found_out(node, target, asked)
+    known = files.read(asked, target, node.name)
+    if known is not None:
+        return _Answer(None, known, asked) if isinstance(known, str) else _Answer(known, "", asked)
+    with arrays_asked_for() as read:
+        answer = _found_out(node, target, asked)
+    own = {id(v.recipe) for v in (*node.inputs, *node.subgraphs["body"].values.values()) if v is not None}
+    # What it made of a constant and looked at stands in no signature, and a refusal of the verifier is a fault.
+    if all(id(r) in own for r in read) and not answer.reason.startswith(_FAULT):
+        files.write(asked, target, answer.reason if answer.records is None else answer.records, read)
+    return answer
+
+
+def _found_out(node: Node, target: Target, asked: Signature | None) -> _Answer:
     try:
         return _Answer(_tasks(node, target), "", asked)
     except NotLowerable as refusal:
@@ -114,7 +149,7 @@ def _tasks(node: Node, target: Target, tiling: Tiling | None = None) -> list[Rec
         fault = _fault(record.program, target.name) if isinstance(record, KernelRecord) else None
         if fault is not None:
             # Not a limit of the family but a mistake in it: nothing asks for a program that is not sound.
-            raise NotLowerable(f"please report: the {family} kernel is refused by the verifier, {fault}")
+            raise NotLowerable(f"{_FAULT}: the {family} kernel is refused by the verifier, {fault}")
     if not records and any(is_fresh(n) for v in node.outputs for d in v.shape or () for n in names(d)):
         raise NotLowerable("it has no elements, and only the run knows its shape")
     return records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -16,23 +17,33 @@ from tensor_types.recipes import Recipe
 
 _WRITTEN_OUT = 64
 """Constants of at most so many elements count by their content, others by identity."""
+_BIG = "constant"
 
 
 @dataclass(frozen=True)
 class Signature:
     """`key` is all that lowering looks at; `names` are those of the values, outer ones first, in a fixed order.
 
-    `constants` are those that stand in the key by identity.
+    `structure` is the key without the identities of `constants`, which are those that do not stand in it by content.
     """
 
-    key: Hashable
+    structure: Hashable
     names: tuple[str, ...]
     constants: tuple[weakref.ref[Recipe], ...]
 
+    @cached_property
+    def key(self) -> Hashable:
+        """What an equal signature has in this process, too, where constants have an identity."""
+        return self.structure, tuple(map(id, self.constants_in_order()))
+
+    def constants_in_order(self) -> list[Recipe | None]:
+        """The constants as far as they still live."""
+        return [c() for c in self.constants]
+
     def holds(self, other: Signature) -> bool:
         """True if an equal key means equal constants: those of this signature still live, and are the other's."""
-        pairs = zip(self.constants, other.constants, strict=True)
-        return all(mine() is not None and mine() is its() for mine, its in pairs)
+        pairs = zip(self.constants_in_order(), other.constants_in_order(), strict=True)
+        return all(mine is not None and mine is its for mine, its in pairs)
 
 
 def signature(node: Node) -> Signature | None:
@@ -45,7 +56,7 @@ def signature(node: Node) -> Signature | None:
     outer = [v for v in (*node.inputs, *node.outputs) if v is not None]
     values = [*outer, *inner]
     constants = [v.recipe for v in values if v.recipe is not None and v.recipe.size > _WRITTEN_OUT]
-    key = (
+    structure = (
         _attrs(node),
         tuple(map(_facts, values)),
         tuple(v is None for v in node.inputs),
@@ -53,7 +64,7 @@ def signature(node: Node) -> Signature | None:
         tuple((n.op, _attrs(n), _numbers(n.inputs, number), _numbers(n.outputs, number)) for n in body.nodes),
         _ranges(body, values),
     )
-    return Signature(key, tuple(v.name for v in values), tuple(map(weakref.ref, constants)))
+    return Signature(structure, tuple(v.name for v in values), tuple(map(weakref.ref, constants)))
 
 
 def renamed(records: Iterable[Record], mine: Signature, its: Signature, node: str) -> list[Record] | None:
@@ -76,8 +87,13 @@ def renamed(records: Iterable[Record], mine: Signature, its: Signature, node: st
 def _facts(value: Value) -> Hashable:
     data: Hashable = None
     if value.recipe is not None:
-        data = value.recipe.key if value.recipe.size <= _WRITTEN_OUT else id(value.recipe)
+        data = _content(value.recipe) if value.recipe.size <= _WRITTEN_OUT else _BIG
     return value.dtype.name, value.shape, value.format, value.content, data
+
+
+def _content(recipe: Recipe) -> Hashable:
+    array = recipe.array()
+    return recipe.key if array.dtype.hasobject else (array.shape, array.tobytes())
 
 
 def _attrs(node: Node) -> Hashable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from codegen.llvm.linked_steps import LinkedSteps
 from codegen.llvm.regions import (
     Dependence,
     Member,
@@ -34,7 +35,7 @@ class _Group:
     def __init__(self, position: int, instr: Instr | None = None) -> None:
         self.position = position
         self.closed = instr
-        self.steps: list[Step] = []
+        self.linked = LinkedSteps(dependences_between)
         self.head = False
         self.region: Region | None = None
         self.reads: set[str] = set()
@@ -121,13 +122,13 @@ class RegionBuilder:
         return group
 
     def _begin(self, step: Step, head: bool) -> None:
-        group = self._group()
-        self._fill(group, [step], head, self._analyse([step], head))
+        linked = LinkedSteps(self._between, [step])
+        self._fill(self._group(), linked, head, analyse(linked, head, self._place))
 
-    def _fill(self, group: _Group, steps: list[Step], head: bool, region: Region | None) -> None:
+    def _fill(self, group: _Group, linked: LinkedSteps, head: bool, region: Region | None) -> None:
         assert region is not None
-        group.steps, group.head, group.region = steps, head, region
-        group.touch(s.instr for s in steps)
+        group.linked, group.head, group.region = linked, head, region
+        group.touch(s.instr for s in linked.steps)
         self._bases.add(group)
 
     def _join(self, step: Step) -> bool:
@@ -142,17 +143,22 @@ class RegionBuilder:
         for chosen in (movable, [last]):
             if any(g.closed for g in chosen) or sum(g.head for g in chosen) > 1:
                 continue
-            steps = [s for g in chosen for s in g.steps]
             head = any(g.head for g in chosen)
             if head and not chosen[0].head:
                 continue
-            region = self._analyse([*steps, step], head) if len(steps) < MAX_MEMBERS else None
-            if region is not None:
+            if sum(len(g.linked.steps) for g in chosen) >= MAX_MEMBERS:
+                linked = None
+            elif len(chosen) == 1:
+                linked = last.linked.with_step(step)
+            else:
+                linked = LinkedSteps(self._between, [*(s for g in chosen for s in g.linked.steps), step])
+            region = None if linked is None else analyse(linked, head, self._place)
+            if linked is not None and region is not None:
                 for group in chosen:
                     self._bases.remove(group)
                     if group is not last:
                         del self._groups[group.position]
-                self._fill(last, [*steps, step], head, region)
+                self._fill(last, linked, head, region)
                 return True
             if len(chosen) == 1:
                 break
@@ -161,24 +167,21 @@ class RegionBuilder:
     def _movable(self, earlier: Sequence[_Group], last: _Group) -> list[_Group]:
         """`last` and those of the `earlier` groups that fit a region with it and may run as late."""
         chosen = [last]
-        size = len(last.steps) + 1
+        size = len(last.linked.steps) + 1
         for group in reversed(earlier[:-1]):
-            if group.closed or size + len(group.steps) > MAX_MEMBERS:
+            if group.closed or size + len(group.linked.steps) > MAX_MEMBERS:
                 continue
             between = [g for g in self._bases.conflicting(group) if group.position < g.position <= last.position]
             if all(g in chosen for g in between):
                 chosen.append(group)
-                size += len(group.steps)
+                size += len(group.linked.steps)
         return sorted(chosen, key=lambda g: g.position)
 
     def _depends(self, group: _Group, step: Step) -> bool:
         """True if the step touches what a conflicting group touches."""
-        if group.closed or (group.head and _touches(group.steps[0].instr, step.instr)):
+        if group.closed or (group.head and _touches(group.linked.steps[0].instr, step.instr)):
             return True
-        return any(s.meets(step) and self._between(s, step) for s in reversed(group.steps))
-
-    def _analyse(self, steps: Sequence[Step], head: bool) -> Region | None:
-        return analyse(steps, head, self._between, self._place)
+        return any(s.meets(step) and self._between(s, step) for s in reversed(group.linked.steps))
 
     def _between(self, first: Step, second: Step) -> Sequence[Dependence]:
         key = (id(first), id(second))

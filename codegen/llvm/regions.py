@@ -12,10 +12,11 @@ accumulators while they are in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from codegen.llvm.linked_steps import LinkedSteps
 from codegen.llvm.windows import Relation, Window, relate, window
 from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import Imm, Instr, View
@@ -166,58 +167,22 @@ def dependences_between(first: Step, second: Step) -> list[Dependence]:
     return found
 
 
-def _find(parent: dict[tuple[int, int], tuple[int, int]], node: tuple[int, int]) -> tuple[int, int]:
-    while parent[node] != node:
-        parent[node] = parent[parent[node]]
-        node = parent[node]
-    return node
-
-
-Between = Callable[[Step, Step], Sequence[Dependence]]
-
-
-def related_pairs(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """Pairs (i, j), i before j, of steps that touch one base which one of them writes; ordered by j, then i."""
-    writers: dict[str, list[int]] = {}
-    readers: dict[str, list[int]] = {}
-    for j, step in enumerate(steps):
-        reads = step.read_bases
-        found = {i for base in reads | {step.dst.base} for i in writers.get(base, ())}
-        found.update(readers.get(step.dst.base, ()))
-        for i in sorted(found):
-            yield i, j
-        writers.setdefault(step.dst.base, []).append(j)
-        for base in reads:
-            readers.setdefault(base, []).append(j)
-
-
-def analyse(steps: Sequence[Step], head: bool, between: Between, member: Callable[[Step, tuple[int, ...]], Member]
-            ) -> Region | None:  # fmt: skip
+def analyse(linked: LinkedSteps, head: bool, member: Callable[[Step, tuple[int, ...]], Member]) -> Region | None:
     """The region of these steps in order; None if they gain nothing from one loop nest or cannot share one.
 
-    `between` gives the dependences of two steps, `member` places a step: both may remember what they gave before.
+    `member` places a step; it may remember what it gave before.
     """
-    parent = {(i, k): (i, k) for i, s in enumerate(steps) for k in range(len(s.extents))}
-    dependences: list[list[tuple[int, Dependence]]] = [[] for _ in steps]
-    for i, j in related_pairs(steps):
-        for found in between(steps[i], steps[j]):
-            dependences[j].append((i, found))
-            for a, b in found.relation.pairs:
-                parent[_find(parent, (i, a))] = _find(parent, (j, b))
-    numbers: dict[tuple[int, int], int] = {}
-    loops: list[tuple[int, ...]] = []
+    steps, dependences = linked.steps, linked.dependences
+    classes = [linked.classes(i) for i in range(len(steps))]
+    if any(len(set(mine)) != len(mine) for mine in classes):
+        return None
+    numbers: dict[int, int] = {}
     extents: dict[int, Dim] = {}
     # Classes are numbered from the longest instruction, so that their order is the natural one of its axes.
-    order = sorted(range(len(steps)), key=lambda i: (-len(steps[i].extents), i))
-    for i in order:
-        for k, extent in enumerate(steps[i].extents):
-            number = numbers.setdefault(_find(parent, (i, k)), len(numbers))
-            extents[number] = extent
-    for i, step in enumerate(steps):
-        mine = tuple(numbers[_find(parent, (i, k))] for k in range(len(step.extents)))
-        if len(set(mine)) != len(mine):
-            return None
-        loops.append(mine)
+    for i in sorted(range(len(steps)), key=lambda i: (-len(steps[i].extents), i)):
+        for found, extent in zip(classes[i], steps[i].extents, strict=True):
+            extents[numbers.setdefault(found, len(numbers))] = extent
+    loops = [tuple(numbers[found] for found in mine) for mine in classes]
     blocked: set[int] = set()
     for j, earlier in enumerate(dependences):
         for i, found in earlier:
@@ -247,11 +212,11 @@ def analyse(steps: Sequence[Step], head: bool, between: Between, member: Callabl
         return Region(extents, outer, [phase], members[0])
     phases: list[Phase] = []
     where: list[int] = []
-    classes = [frozenset(mine) for mine in loops]
+    together = [frozenset(mine) for mine in loops]
     for j, placed in enumerate(members):
         earliest = 0
         for i, found in dependences[j]:
-            same = found.relation.pointwise and not found.through_reduction and classes[i] == classes[j]
+            same = found.relation.pointwise and not found.through_reduction and together[i] == together[j]
             earliest = max(earliest, where[i] + (0 if same else 1))
         place = next((p for p in range(earliest, len(phases)) if _joins(phases[p], placed)), len(phases))
         if place == len(phases):

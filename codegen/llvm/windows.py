@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from codegen.tile.ir import View, linear_index
 from tensor_types.dims import Dim, substitute
@@ -34,8 +34,19 @@ class Window:
         axes = tuple((o + sum(s * distances.get(k, 0) for k, s in steps), steps) for o, steps in self.axes)
         return Window(self.base, axes, ())
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.base, self.axes, self.extents))
+
     def loops(self) -> frozenset[int]:
         """The axes (loop classes of a mapped window) that occur."""
+        return self._loops
+
+    @cached_property
+    def _loops(self) -> frozenset[int]:
         return frozenset(k for _, steps in self.axes for k, _ in steps)
 
     def steps(self, base_strides: tuple[Dim, ...]) -> tuple[Dim, dict[int, Dim]]:
