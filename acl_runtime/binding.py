@@ -154,15 +154,7 @@ class Binder:
             for number in tasks:
                 faults.setdefault(number, error)
 
-        stretched: OpenAtcError | None = None
         for demand, (a, b) in zip(plan.requirements, self._requirements, strict=True):
-            if values[a] != values[b] and demand.broadcast:
-                extents = f"{demand.left} is {values[a]}, {demand.right} {values[b]}"
-                stretched = InvalidModel(
-                    f"the kernels were made for equal extents: {extents}",
-                    where={"node": demand.node},
-                    remedy="convert the model for these sizes, with --input_shape",
-                )
             broken = values[a] != values[b] and not (demand.broadcast and 1 in (values[a], values[b]))
             if broken and missing.isdisjoint(names(demand.left) | names(demand.right)):
                 error = InvalidModel(
@@ -199,7 +191,7 @@ class Binder:
             task = plan.tasks[owner]
             reason = "a task would leave the memory of its tensor"
             damaged = PackageError(reason, where={"node": task.node}, remedy="convert the model again")
-            refuse([owner], stretched or damaged, task.guard)
+            refuse([owner], damaged, task.guard)
         kernel_dims = values[self._dims]
         bad = (kernel_dims < self._lows) | (kernel_dims > self._highs)
         for at in np.flatnonzero(bad & (grid[self._dim_owners] > 0)).tolist():

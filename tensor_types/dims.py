@@ -395,6 +395,27 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     return total
 
 
+def replace(value: Dim, env: Mapping[Expr, Dim]) -> Dim:
+    """The value with expressions replaced: itself, or its factors and what they are made of, where `env` has them."""
+    if isinstance(value, int) or not env:
+        return value
+    if value in env:
+        return env[value]
+    spend(len(value.terms))
+    total: Dim = 0
+    for monomial, factor in value.terms:
+        part: Dim = factor
+        for atom in monomial:
+            if (known := env.get(named(atom))) is not None:
+                part = part * known
+            elif atom.kind == "dim":
+                part = part * named(atom)
+            else:
+                part = part * OPERATIONS[atom.kind](*(replace(a, env) for a in atom.args))
+        total = total + part
+    return total
+
+
 def named(atom: Atom) -> Expr:
     """The atom as an expression."""
     return Expr((((atom,), 1),))

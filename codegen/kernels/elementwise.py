@@ -11,6 +11,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import TypeAlias
 
 from codegen.kernels.block_emitter import BlockEmitter, Operand, Words, immediate, views
+from codegen.kernels.near_one import expm1, log1p
 from codegen.kernels.wide_integers import emit_wide, in_words
 from codegen.tile.ir import Imm, View
 from graph_opt.ir.core import Node, Value
@@ -45,6 +46,9 @@ class _Math:
 
     def __call__(self, op: str, *operands: Operand | float) -> Operand:
         return self.e.apply(op, self.dtype, *operands)
+
+    def expm1(self, x: Operand) -> Operand:
+        return expm1(self, lambda a, limit: self.test(a, "lt", limit), x, self.dtype)
 
     def test(self, a: Operand, mode: str, b: Operand | float) -> Operand:
         return self.e.apply("TCMP", BOOL, a, b, mode=mode)
@@ -169,19 +173,19 @@ def _prelu(m: _Math, node: Node, xs: list[Operand]) -> Operand:
 
 
 def _elu(m: _Math, node: Node, xs: list[Operand]) -> Operand:
-    below = m("TMUL", m("TSUB", m("TEXP", xs[0]), 1.0), _attr(node, "alpha", 1.0))
+    below = m("TMUL", m.expm1(xs[0]), _attr(node, "alpha", 1.0))
     return m("TSEL", m.test(xs[0], "lt", 0.0), below, xs[0])
 
 
 def _selu(m: _Math, node: Node, xs: list[Operand]) -> Operand:
     alpha, gamma = _attr(node, "alpha", 1.67326319217681884765625), _attr(node, "gamma", 1.05070102214813232421875)
-    below = m("TMUL", m("TSUB", m("TEXP", xs[0]), 1.0), alpha)
+    below = m("TMUL", m.expm1(xs[0]), alpha)
     return m("TMUL", m("TSEL", m.test(xs[0], "le", 0.0), below, xs[0]), gamma)
 
 
 def _celu(m: _Math, node: Node, xs: list[Operand]) -> Operand:
     alpha = _attr(node, "alpha", 1.0)
-    below = m("TMUL", m("TSUB", m("TEXP", m("TMUL", xs[0], 1.0 / alpha)), 1.0), alpha)
+    below = m("TMUL", m.expm1(m("TMUL", xs[0], 1.0 / alpha)), alpha)
     return m("TADD", m("TMAX", xs[0], 0.0), m("TMIN", below, 0.0))
 
 
@@ -216,17 +220,16 @@ def _swish(default: float) -> Formula:
     return formula
 
 
-def _softplus_of(m: _Math, x: Operand) -> Operand:
-    """max(x, 0) + ln(1 + e**-|x|), which neither overflows nor loses small results."""
-    return m("TADD", m("TMAX", x, 0.0), m("TLOG", m("TADD", m("TEXP", m("TNEG", m("TABS", x))), 1.0)))
-
-
 def _softplus(m: _Math, node: Node, xs: list[Operand]) -> Operand:
-    return _softplus_of(m, xs[0])
+    """max(x, 0) + ln(1 + e**-|x|), which neither overflows nor loses small results."""
+    return m("TADD", m("TMAX", xs[0], 0.0), log1p(m, m("TEXP", m("TNEG", m("TABS", xs[0])))))
 
 
 def _mish(m: _Math, node: Node, xs: list[Operand]) -> Operand:
-    return m("TMUL", xs[0], m("TTANH", _softplus_of(m, xs[0])))
+    """x tanh(ln(1 + e**x)) is x n / (n + 2) with n = e**x (e**x + 2); beyond 20 the quotient is 1."""
+    power = m("TEXP", m("TMIN", xs[0], 20.0))
+    n = m("TMUL", power, m("TADD", power, 2.0))
+    return m("TMUL", xs[0], m("TDIV", n, m("TADD", n, 2.0)))
 
 
 def _softsign(m: _Math, node: Node, xs: list[Operand]) -> Operand:

@@ -14,6 +14,7 @@ from codegen.kernels.attached import Attached, ViewOf, store_results
 from codegen.kernels.block_emitter import Operand, immediate
 from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
+from codegen.kernels.near_one import log1p
 from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_space import Space
@@ -466,12 +467,12 @@ class _Lowering:
                     c.held["power"] = c.emitter.apply("TEXP", compute, below(c))
                 return c.held["power"]
 
-            total = self.accumulate("TROWSUM", power)
             if self.op == "Softmax":
+                total = self.accumulate("TROWSUM", power)
                 scale = small.apply("TRECIP", compute, total)
                 self._finish(lambda c: c.emitter.apply("TMUL", compute, power(c), self.spread(scale, c)))
             else:
-                log = small.apply("TLOG", compute, total)
+                log = self._log_of_sum(below, power)
                 self._finish(lambda c: c.emitter.apply("TSUB", compute, below(c), self.spread(log, c)))
             return
         epsilon = float(self.anchor.attrs.get("epsilon", 1e-5))  # type: ignore[arg-type]
@@ -504,6 +505,24 @@ class _Lowering:
             return y if shift is None else c.emitter.apply("TADD", compute, y, parameter(c, shift))
 
         self._finish(result)
+
+    def _log_of_sum(self, below: Callable[[_Chunk], Operand], power: Callable[[_Chunk], Operand]) -> View:
+        """ln of a sum of e**x whose largest x are 0, exact to relative rounding: the first of these is left out."""
+        compute, small = self.compute, self.small
+        ones, rest = self._stat(compute), self._stat(compute)
+        more = {} if self.whole else {"acc": 1}
+        for stat in (ones, rest) if more else ():
+            self.task.expands(stat, 0.0)
+        with self.passed() as c:
+            first = c.emitter.apply("TCMP", BOOL, below(c), 0.0, mode="eq")
+            for stat, a, b in ((ones, Imm(1.0), Imm(0.0)), (rest, Imm(0.0), power(c))):
+                term = c.emitter.apply("TSEL", compute, first, a, b)
+                if self.reduced:
+                    self.task.instr("TROWSUM", self.spread(stat, c), term, axes=tuple(self.reduced), **more)
+                else:
+                    self.task.mov(stat, term)
+        further = small.apply("TADD", compute, small.apply("TSUB", compute, ones, 1.0), rest)
+        return log1p(lambda op, *operands: small.apply(op, compute, *operands), further)
 
     def _finish(self, term: Callable[[_Chunk], Operand]) -> None:
         """The last pass of a normalisation: its result, the epilogue, the stores."""

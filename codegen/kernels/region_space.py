@@ -13,8 +13,7 @@ from codegen.kernels.region_task import KernelTask
 from codegen.kernels.wide_integers import in_words
 from codegen.tile.ir import View
 from graph_opt.ir.core import Value
-from graph_opt.ir.ops.registry import is_fresh
-from tensor_types.dims import Dim, names, product
+from tensor_types.dims import Dim, product
 from tensor_types.dtypes import I32
 from tensor_types.formats import Format
 
@@ -62,15 +61,11 @@ class Space:
         """Program dims of the groups."""
 
     def _check(self, value: Value, shape: Sequence[Dim]) -> None:
-        """NotLowerable if an axis is either as long as the space's or 1, as the run decides.
-
-        Two extents that the inputs decide are taken for equal: that is what inference has noted as a requirement.
-        """
+        """NotLowerable if an axis is either as long as the space's or 1, as the run decides."""
         assert value.shape is not None
         mine = self._logical.get(value.name, range(self.rank - len(value.shape), self.rank))
         for axis, size in zip(mine, value.shape, strict=True):
-            both = (size, shape[axis])
-            if size not in (1, shape[axis]) and any(isinstance(d, int) or any(map(is_fresh, names(d))) for d in both):
+            if size not in (1, shape[axis]):
                 raise NotLowerable(f"{value.name}: extent {size} against {shape[axis]} may or may not broadcast")
 
     def _places(self, value: Value) -> list[int]:

@@ -16,9 +16,10 @@ from importlib import import_module
 from types import ModuleType
 
 from codegen.kernels.answer_files import AnswerFiles
+from codegen.kernels.broadcast_cases import all_kernels, broadcast_cases, conditional
 from codegen.kernels.built_programs import program_of
 from codegen.kernels.elementwise import ELEMENTWISE
-from codegen.kernels.family_table import FAMILY_ROWS
+from codegen.kernels.family_table import CUSTOM, FAMILY_ROWS
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.signature import Signature, renamed, signature
 from codegen.kernels.tiling import Tiling, parse_tiling
@@ -140,6 +141,9 @@ def _tasks(node: Node, target: Target, tiling: Tiling | None = None) -> list[Rec
         raise NotLowerable(f"no {family} kernel for {data}")
     if tiling is not None and not row.cut:
         raise NotLowerable(f"kernels of the family {family} have no tiling")
+    cases = broadcast_cases(node) if row is not CUSTOM else None
+    if cases is not None:
+        return [conditional(r, c.holds) for c in cases for r in all_kernels(lower_node(c.node, target, tiling))]
     lower = getattr(_module(family), f"lower_{family}")
     records: list[Record] = lower(node, target) if tiling is None else lower(node, target, tiling)
     for record in records:

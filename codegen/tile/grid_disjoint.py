@@ -45,7 +45,11 @@ def unseparated(accesses: Sequence[Access], grid: Sequence[tuple[str, Dim]], con
 
 def _pinned(accesses: Sequence[Access], name: str) -> bool:
     ranges = {a.ranges[name] for a in accesses}
-    return len(ranges) == 1 and all(low == high for low, high in ranges)
+    if len(ranges) > 1:
+        return False
+    ((low, high),) = ranges
+    # An extent that is 0 or 1, as the run decides: no two indices differ in it.
+    return low == high or (low == 0 and high is not None and prove_le(high, 0, accesses[0].ranges))
 
 
 def _separates(accesses: Sequence[Access], axis: int, name: str, fixed: frozenset[str]) -> bool:

@@ -81,6 +81,25 @@ def test_logic_and_selection() -> None:
     )
 
 
+def exactly(op: str, x: np.ndarray) -> np.ndarray:
+    """The operator in f64, without cancellation."""
+    softplus = np.logaddexp(0, x)
+    below = {"Elu": 1.0, "Celu": 1.0, "Selu": 1.67326319217681884765625}
+    if op in below:
+        gamma = 1.05070102214813232421875 if op == "Selu" else 1.0
+        return gamma * np.where(x < 0, below[op] * np.expm1(x), x)
+    return softplus if op == "Softplus" else x * np.tanh(softplus)
+
+
+@pytest.mark.parametrize("op", ["Softplus", "Mish", "Elu", "Celu", "Selu"])
+def test_tails_keep_their_relative_accuracy(op: str) -> None:
+    x = np.concatenate([np.linspace(-80, 30, 991), np.geomspace(1e-30, 1, 33), -np.geomspace(1e-30, 1, 32)])
+    x = x.astype(np.float32).reshape(8, 132)
+    exact = {"y": exactly(op, x.astype(np.float64)).astype(np.float32)}
+    given = Case("region", [(op, ["x"], ["y"], {})], {"x": x}, ["y"], opset=22, exact=exact)
+    check(given, lower_region, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 3.0, -1.0, 1.7])
 def test_powers(power: float) -> None:
     run([("Pow", ["x", "p"], ["y"], {})], {"x": POSITIVE, "p": np.float32(power)}, ("p",))

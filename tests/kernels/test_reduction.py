@@ -96,6 +96,18 @@ def test_softmax_of_run_time_rows(op: str, sizes: tuple[int, int]) -> None:
     check(case, lower_reduction, 2e-5, 1e-6)
 
 
+@pytest.mark.parametrize("shape", [(9, 5), (2, 9000)], ids=str)
+def test_log_softmax_of_a_dominant_element(shape: tuple[int, int]) -> None:
+    """Near 0 the logarithm of the sum is that of 1 + little."""
+    x = np.round(f32(*shape) * 64) / 64  # differences are exact
+    x[:, 3] = np.arange(10, 10 + 6 * shape[0], 6)
+    below = x.astype(np.float64) - x[:, 3:4]
+    wanted = below - np.log1p(np.exp(np.delete(below, 3, 1)).sum(1, keepdims=True))
+    given = Case("reduction", [("LogSoftmax", ["x"], ["y"], {"axis": -1})], {"x": x}, ["y"],
+                 exact={"y": wanted.astype(np.float32)})  # fmt: skip
+    check(given, lower_reduction, 1e-6, 0)
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 16), (2, 5, 768), (3, 7, 33)], ids=str)
 @pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
 def test_norms_with_residual_and_activation(op: str, shape: tuple[int, ...]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Requirement, Value
-from tensor_types.dims import Dim, Expr, dim, dmax, names
+from tensor_types.dims import Dim, Expr, dim, dmax, dmin, names, product
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 from tensor_types.proofs import Range, prove_le
@@ -215,10 +216,11 @@ class Inference:
         """The common extent of axes that must agree, or broadcast. InvalidModel when two numbers contradict.
 
         What cannot be decided here becomes a requirement of the graph. A number decides; so does, when broadcasting, an
-        extent that is provably above 1. Different symbolic extents that broadcast give their maximum. `of` says in the
-        message which axes of which inputs they are.
+        extent that is provably above 1. Different symbolic extents that broadcast give `broadcast_extent`. `of` says in
+        the message which axes of which inputs they are.
         """
-        kept = [d for d in dict.fromkeys(dims) if d != 1 or not broadcast]
+        parts = [p for d in dims for p in (_broadcast_parts(d) if broadcast else (d,))]
+        kept = [d for d in dict.fromkeys(parts) if d != 1 or not broadcast]
         if not kept:
             return 1
         numbers = [d for d in kept if isinstance(d, int)]
@@ -226,11 +228,14 @@ class Inference:
             word, place = "broadcast" if broadcast else "agree", of()
             raise self.error(f"extents {numbers[0]} and {numbers[1]} do not {word}{place and f': {place}'}")
         sure: list[Dim] = [*numbers] or ([d for d in kept if self.proves(2, d)] if broadcast else kept)
-        chosen = min(sure, key=lambda d: len(str(d))) if sure else dmax(*kept)
-        left = chosen if sure else kept[0]
-        for right in kept:
-            if right != left:
-                self.graph.requirements.setdefault(Requirement(left, right, broadcast), self.node.name)
+        if sure:
+            chosen = min(sure, key=lambda d: len(str(d)))
+            pairs = [(chosen, right) for right in kept if right != chosen]
+        else:
+            chosen = broadcast_extent(kept)
+            pairs = list(combinations(kept, 2))
+        for left, right in pairs:
+            self.graph.requirements.setdefault(Requirement(left, right, broadcast), self.node.name)
         return chosen
 
     def expect(self, index: int, extents: Sequence[Dim], *, broadcast: bool = False) -> None:
@@ -301,6 +306,21 @@ class Inference:
 
     def error(self, message: str) -> InvalidModel:
         return InvalidModel(message, where={"node": self.node.name, "op": self.node.op})
+
+
+def broadcast_extent(dims: Sequence[Dim]) -> Dim:
+    """The extent that dims broadcast to if those that are not 1 are equal; any of them may be 0."""
+    return dmin(dmax(*dims), product(dims)) if len(dims) > 1 else dims[0]
+
+
+def _broadcast_parts(value: Dim) -> tuple[Dim, ...]:
+    """What `broadcast_extent` made a dim of; itself if it did not."""
+    atom = value.terms[0][0][0] if isinstance(value, Expr) and value.is_name else None
+    for largest in atom.args if atom is not None and atom.kind == "min" else ():
+        inner = largest.terms[0][0][0] if isinstance(largest, Expr) and largest.is_name else None
+        if inner is not None and inner.kind == "max" and value == broadcast_extent(inner.args):
+            return inner.args
+    return (value,)
 
 
 def listed(shape: Shape) -> str:

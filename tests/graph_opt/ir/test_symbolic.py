@@ -84,7 +84,8 @@ def test_broadcasting_symbolic_extents() -> None:
     assert add("", "n", "n") == ("%y: f32[n]", {})
     assert add("", "n", "1") == ("%y: f32[n]", {})
     assert add("", "n", "5") == ("%y: f32[5]", {Requirement(5, n, True): "sum"})
-    assert add("", "n", "m") == ("%y: f32[max(m, n)]", {Requirement(n, m, True): "sum"})
+    assert add("", "n", "m") == ("%y: f32[min(m*n, max(m, n))]", {Requirement(n, m, True): "sum"})
+    assert add("", "n", "min(m*n, max(m, n))") == add("", "n", "m")
     assert add("dim n in [2, inf]", "n", "m") == ("%y: f32[n]", {Requirement(n, m, True): "sum"})
 
 
