@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from codegen.kernels.movement_chip import gather_on_chip, running_sum_on_chip
 from codegen.kernels.movement_copy import MovementTiling, Walk, emit_copy, movement_tilings, program_dim
 from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, same_bytes, shape_of
+from codegen.kernels.ranges import lower_range
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_space import order
 from codegen.kernels.region_task import KernelTask
@@ -392,6 +393,12 @@ def _cumsum(m: Move) -> None:
     m.records.append(task.record(work=product(sizes)))
 
 
+def _range(m: Move) -> None:
+    record = lower_range(m.node, m.inputs, m.output, m.target, m.tiling)
+    if record is not None:
+        m.records.append(record)
+
+
 def _resize(m: Move) -> None:
     m.records += lower_resize(m.node, m.op, m.input(0), m.output, m.target, m.tiling)
 
@@ -412,5 +419,6 @@ _RULES: dict[str, Callable[[Move], None]] = {
     "GatherND": _gather_nd,
     "GatherElements": _gather_elements,
     "CumSum": _cumsum,
+    "Range": _range,
     "Resize": _resize,
 }

@@ -204,3 +204,22 @@ def test_chips_copy_through_their_vector_memory() -> None:
     check(Case("movement", ops, {"x": f32(2, 9, 33)}, ["y"]), lower_movement, hosts=CHIPS)
     ops = [("Concat", ["a", "b"], ["y"], {"axis": 1})]
     check(Case("movement", ops, {"a": f32(3, 5), "b": f32(3, 9)}, ["y"]), lower_movement, hosts=CHIPS)
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "delta", "dtype"),
+    [(0, 24, 1, np.int64), (-3, 20000, 7, np.int64), (5, -9, -2, np.int32), (3, 4, 1, np.int64),
+     (0, 37, 1, np.float32), (0.5, 9000.25, 0.25, np.float32), (1, 0, -0.125, np.float32)],
+)  # fmt: skip
+def test_ranges(start: float, limit: float, delta: float, dtype: Any) -> None:
+    arrays = {k: np.array(v, dtype) for k, v in (("s", start), ("l", limit), ("d", delta))}
+    n = len(np.arange(start, limit, delta))
+    for dynamic in (("l",), ("s", "l")):
+        run("Range", arrays, dynamic=dynamic, symbolic={"y": ("n",)}, dims={"n": n})
+    run("Range", arrays, dynamic=("l",), symbolic={"y": (n,)})
+
+
+def test_ranges_that_a_kernel_leaves_alone() -> None:
+    arrays = {"s": np.array(0), "l": np.array(9), "d": np.array(1)}
+    with pytest.raises(NotLowerable, match="delta"):
+        run("Range", arrays, dynamic=("s", "l", "d"), symbolic={"y": ("n",)}, dims={"n": 9})

@@ -66,8 +66,18 @@ def _constant_of_shape(ctx: Inference) -> None:
     ctx.set(0, dtype, shape, [int(number)] * cast(int, count) if small else None)
 
 
+def _whole(ctx: Inference, index: int) -> tuple[Dim, ...] | None:
+    """The content of a bound, that of the integers which a Cast made floats of included."""
+    value = ctx.value(index)
+    if value.data is not None and value.dtype.is_float:
+        number = float(value.data.reshape(-1)[0])
+        return (int(number),) if number.is_integer() else None
+    cast_from = value.producer.inputs[0] if value.producer is not None and value.producer.op == "Cast" else None
+    return ctx.content(index) if cast_from is None or not value.dtype.is_float else cast_from.content
+
+
 def _range(ctx: Inference) -> None:
-    bounds = [ctx.content(i) for i in range(3)]
+    bounds = [_whole(ctx, i) for i in range(3)]
     if any(b is None for b in bounds):
         values = [ctx.value(i).data for i in range(3)]
         if any(v is None for v in values):
