@@ -44,7 +44,6 @@ _TABLE = (
     PassRow("expand-qlinear", "QLinearMatMul and QLinearConv become integer products with their scales around them."),
     PassRow("expand-quantised-lstm", "DynamicQuantizeLSTM becomes an LSTM of dequantised weights."),
     PassRow("fold-zero-points", "Zero points of integer products go into weights and sums."),
-    PassRow("expand-integer-convolutions", "Integer convolutions that bytes cannot do become exact float ones."),
     PassRow("dequantize-weights", "What is left of DequantizeLinear of constants is computed at convert time."),
     PassRow("expand-quantisation", "Quantising operators become arithmetic, which fuses with what is around it."),
     PassRow("expand-einsum", "Einsum of one or two operands becomes sums, transposes and one product."),
@@ -57,7 +56,14 @@ _TABLE = (
     PassRow("expand-rotary", "RotaryEmbedding becomes cuts, products and joins, which fuse."),
     PassRow("fuse-moe", "Routed experts become grouped products over one row for each choice."),
     PassRow("merge-transposes", "Two Transposes in a row become one."),
-    PassRow("sign-bytes", "Integer products of unsigned bytes become signed ones where a chip's cube has no others."),
+    PassRow(
+        "legalise-integer-matmuls",
+        "Integer products get signed bytes and sums of zero points where kernels need them.",
+    ),
+    PassRow(
+        "legalise-integer-convolutions",
+        "The same of convolutions; those that bytes cannot do become exact float ones.",
+    ),
     PassRow("fuse-attention", "Products around a Softmax become attention kernels, scores never written to memory."),
     PassRow("merge-sibling-matmuls", "Products of one operand by several weights become one batched product."),
     PassRow("choose-precision", "Each operator gets its dtype by the precision mode.", required=True),

@@ -26,13 +26,13 @@ from graph_opt.precision.overrides import Overrides
 from graph_opt.quantisation import (
     DequantizeLate,
     DequantizeWeights,
-    ExpandIntegerConvolutions,
     ExpandQLinear,
     ExpandQuantisation,
     ExpandQuantisedLstm,
     FoldZeroPoints,
     FuseQdqProducts,
-    SignBytes,
+    LegaliseIntegerConvolutions,
+    LegaliseIntegerMatmuls,
 )
 from graph_opt.simplify import (
     AbsorbExpands,
@@ -48,6 +48,7 @@ from graph_opt.simplify import (
     SimplifyArithmetic,
     SplitWideOperators,
 )
+from tensor_types.dtypes import F32
 
 _NO_OVERRIDES = Overrides()
 
@@ -79,7 +80,6 @@ def shared_passes() -> list[Pass]:
         ExpandQLinear(),
         ExpandQuantisedLstm(),
         FoldZeroPoints(),
-        ExpandIntegerConvolutions(),
         DequantizeWeights(evaluate),
         ExpandQuantisation(),
         ExpandEinsum(),
@@ -99,14 +99,15 @@ def target_passes(
     kernels: Kernels, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES
 ) -> list[Pass]:
     """What the graph for the kernels' targets goes through: choose dtypes, lay out, fuse what the kernels can do."""
-    chips = [t for t in kernels.targets if t.kind == "chip"]
+    halves = any(t.kind == "chip" and not t.cube.rate(F32) for t in kernels.targets)
     return [
-        *(SignBytes(frozenset(chip.cube.rates)) for chip in chips),
+        LegaliseIntegerMatmuls(kernels),
+        LegaliseIntegerConvolutions(kernels),
         FuseAttention(kernels),
         MergeSiblingMatmuls(),
         *simplification(),
         ChoosePrecision(kernels, precision_mode, overrides),
-        *(LegaliseProducts(chip.name, frozenset(chip.cube.rates)) for chip in chips),
+        *([LegaliseProducts(kernels)] if halves else []),  # others have nothing that is worth asking
         AssignFormats(kernels),
         EliminateDeadCode(),
         FusePiecewise(kernels),

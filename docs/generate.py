@@ -203,7 +203,7 @@ and clock, and so is what the last column names.
 A conversion makes an instance of the model for each chip that is named: [what it does](convert.md#for-a-chip), and
 [how to run it](run.md#on-a-chip) without a board. A cube multiplies the dtypes of its column: f32 products become f16
 ones with f32 sums where it has no f32, unsigned bytes signed ones. What a vector engine has no dtype for runs on the AI
-CPU, with the reason; casts of 64-bit integers are made of two words.
+CPU, with the reason; 64-bit integers are computed as their two words.
 
 """,
         table(columns, rows),

@@ -6,22 +6,22 @@ Knows the IR only; the numpy evaluation of operators is handed in by the driver.
 
 from graph_opt.quantisation.dequantize_late import DequantizeLate
 from graph_opt.quantisation.dequantize_weights import DequantizeWeights
-from graph_opt.quantisation.expand_integer_convolutions import ExpandIntegerConvolutions
 from graph_opt.quantisation.expand_qlinear import ExpandQLinear
 from graph_opt.quantisation.expand_quantisation import ExpandQuantisation
 from graph_opt.quantisation.expand_quantised_lstm import ExpandQuantisedLstm
 from graph_opt.quantisation.fold_zero_points import FoldZeroPoints
 from graph_opt.quantisation.fuse_qdq_products import FuseQdqProducts
-from graph_opt.quantisation.sign_bytes import SignBytes
+from graph_opt.quantisation.legalise_integer_convolutions import LegaliseIntegerConvolutions
+from graph_opt.quantisation.legalise_integer_matmuls import LegaliseIntegerMatmuls
 
 __all__ = [
     "DequantizeLate",
     "DequantizeWeights",
-    "ExpandIntegerConvolutions",
     "ExpandQLinear",
     "ExpandQuantisation",
     "ExpandQuantisedLstm",
     "FoldZeroPoints",
     "FuseQdqProducts",
-    "SignBytes",
+    "LegaliseIntegerConvolutions",
+    "LegaliseIntegerMatmuls",
 ]

@@ -1,12 +1,9 @@
-"""Zero points of integer products with a constant weight become constants, so that no run sums up the weight.
+"""Zero points of integer matrix products with a constant weight become constants, so that no run sums up the weight.
 
 1. A zero point of b moves into b where the shifted codes are bytes still: u8 about 128 is i8 about 0. Where they are
    not, half of the range moves, so that b is i8 in any case, and the rest r of the zero point stays.
 2. (a - za) @ (b - r) = a @ b - za * (sum over k of b - r) - r * (sum over k of a). The sums of b are known: one vector
    over the columns. Those of a are made once, not in every block of the product.
-3. A ConvInteger likewise, where a kernel multiplies its bytes (`takes_bytes`). The sums of the weight stand for every
-   window, so what lies outside of the input has to count as the zero point: `pad_value`, which has to be known. A zero
-   point of the weight must go into it, for the sums over windows would cost a convolution.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
 from tensor_types.dtypes import I32
@@ -29,28 +26,11 @@ class FoldZeroPoints:
     name: ClassVar[str] = "fold-zero-points"
 
     def apply(self, graph: Graph) -> bool:
-        folds = {"MatMulInteger": _fold_matmul, "ConvInteger": _fold_convolution}
         rewriter = Rewriter(graph)
-        return any([folds[node.op](rewriter, node) for node in list(graph.nodes) if node.op in folds])
+        return any([_fold(rewriter, node) for node in list(graph.nodes) if node.op == "MatMulInteger"])
 
 
-def takes_bytes(node: Node) -> bool:
-    """True if a ConvInteger can multiply bytes: one group, channels in fours, an 8-bit constant weight that holds its
-    own zero point, one zero point of the input, known where windows leave it."""
-    x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
-    if x is None or w is None or w.data is None or x.shape is None or node.output.shape is None:
-        return False
-    if int(node.attrs.get("group", 1) or 1) != 1 or w.data.shape[1] % 4 or not is_single(x_zero):  # type: ignore[call-overload]
-        return False
-    if w_zero is not None and w_zero.data is None:
-        return False
-    pads = any(node.attrs.get("pads") or ()) or str(node.attrs.get("auto_pad", "")).startswith("SAME")  # type: ignore[arg-type]
-    if pads and x_zero is not None and x_zero.data is None:
-        return False
-    return not _stored(w.data, _centred(w.data, w_zero, 0))[1].any()
-
-
-def _centred(data: np.ndarray, zero: Value | None, axis: int) -> np.ndarray:
+def centred(data: np.ndarray, zero: Value | None, axis: int) -> np.ndarray:
     """The codes less their zero points, in i16: one, a vector along the axis, or what broadcasts by itself."""
     codes = data.astype(np.int16)
     if zero is None or zero.data is None:
@@ -61,39 +41,16 @@ def _centred(data: np.ndarray, zero: Value | None, axis: int) -> np.ndarray:
     return codes - zeros
 
 
-def _fold_convolution(rewriter: Rewriter, node: Node) -> bool:
-    x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
-    if (x_zero is None and w_zero is None) or not takes_bytes(node):
-        return False
-    assert x is not None and w is not None and w.data is not None
-    codes = _centred(w.data, w_zero, 0)
-    do = Arithmetic(rewriter, node)
-    attrs: dict[str, AttrValue] = dict(node.attrs)
-    zero = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
-    if zero:
-        attrs["pad_value"] = zero
-    weight = w if is_zero(w_zero) else do.constant(_stored(w.data, codes)[0], "weight")
-    total = do("ConvInteger", x, weight, **attrs)
-    sums = codes.reshape(codes.shape[0], -1).sum(1).reshape(-1, *[1] * (codes.ndim - 2))
-    if zero:
-        total = do("Sub", total, do.constant((sums * zero).astype(np.int32), "shift"))
-    elif x_zero is not None and x_zero.data is None:
-        shift = do("Mul", do.constant(sums.astype(np.int32), "sums"), do.reshape(do.cast(x_zero, I32), ()))
-        total = do("Sub", total, shift)
-    do.finish(total)
-    return True
-
-
-def _fold_matmul(rewriter: Rewriter, node: Node) -> bool:
+def _fold(rewriter: Rewriter, node: Node) -> bool:
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     if a is None or b is None or b.data is None or b.data.ndim < 2 or node.output.shape is None:
         return False
     if (a_zero is None and b_zero is None) or not is_single(a_zero) or (b_zero is not None and b_zero.data is None):
         return False
-    codes = _centred(b.data, b_zero, b.data.ndim - 1)
+    codes = centred(b.data, b_zero, b.data.ndim - 1)
     do = Arithmetic(rewriter, node)
-    stored, rest = _stored(b.data, codes)
-    total = do("MatMulInteger", a, b if is_zero(b_zero) else do.constant(stored, "weight"))
+    weight, rest = stored(b.data, codes)
+    total = do("MatMulInteger", a, b if is_zero(b_zero) else do.constant(weight, "weight"))
     if a_zero is not None and not is_zero(a_zero):
         sums = codes.sum(-2, keepdims=codes.ndim > 2)
         if a_zero.data is not None:
@@ -108,7 +65,7 @@ def _fold_matmul(rewriter: Rewriter, node: Node) -> bool:
     return True
 
 
-def _stored(data: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def stored(data: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(bytes, rest): the codes are the bytes less the rest, which is 0 wherever bytes hold the codes themselves."""
     least, greatest = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
     if least >= -128 and greatest <= 127:

@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from codegen.kernels import kernels
+from codegen.targets import target
 from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
 from graph_opt.precision.legalise_products import LegaliseProducts
 
-HALVES = LegaliseProducts("Chip", frozenset({"f16", "i8"}))
+HALVES = LegaliseProducts(kernels([target("Ascend310P3")]))
 
 
 def after(text: str) -> str:
@@ -57,7 +59,7 @@ def test_depthwise_convolutions_and_wide_cubes_are_left_alone() -> None:
 }
 """
     graph = parse(product)
-    assert not LegaliseProducts("Chip", frozenset({"f16", "f32"})).apply(graph)
+    assert not LegaliseProducts(kernels([target("Ascend910B2")])).apply(graph)
     assert to_text(graph) == to_text(parse(product))
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from graph_opt.ir.text import parse
-from graph_opt.quantisation import ExpandIntegerConvolutions, FoldZeroPoints
-from graph_opt.quantisation.fold_zero_points import takes_bytes
+from graph_opt.quantisation import LegaliseIntegerConvolutions
+from tests.graph_opt.families import OWN
+
+LEGALISE = LegaliseIntegerConvolutions(OWN)
 
 TEXT = """graph g(%x: {x}[1, {c}, 5, 5], %z: u8[]) -> (%y) {{
   const %w: {w}[6, {each}, 3, 3] = random seed 3 scale 20
@@ -26,24 +28,25 @@ def test_a_known_zero_point_is_what_pads_count_as() -> None:
     g = graph()
     weight = g.values["w"].data
     assert weight is not None
-    FoldZeroPoints().apply(g)
+    assert LEGALISE.apply(g)
     conv, sub = g.nodes
-    assert (conv.op, sub.op) == ("ConvInteger", "Sub")
+    assert (conv.op, sub.op) == ("ConvInteger", "Add")
     assert conv.attrs["pad_value"] == 7 and len(conv.inputs) == 2
     shift = sub.inputs[1]
     assert shift is not None and shift.data is not None
-    np.testing.assert_array_equal(shift.data.reshape(-1), 7 * weight.astype(np.int64).sum((1, 2, 3)))
-    assert not ExpandIntegerConvolutions().apply(g)
+    np.testing.assert_array_equal(shift.data.reshape(-1), -7 * weight.astype(np.int64).sum((1, 2, 3)))
+    assert not LEGALISE.apply(g)
 
 
 def test_a_run_time_zero_point_needs_windows_inside_the_input() -> None:
-    assert not takes_bytes(graph(zero="%z").nodes[0])
+    beyond = graph(zero="%z")
+    assert LEGALISE.apply(beyond) and "ConvInteger" not in [n.op for n in beyond.nodes]
     g = parse(TEXT.replace("pads=[1, 1, 1, 1]", "pads=[0, 0, 0, 0]").replace("i32[1, 6, 5, 5]", "i32[1, 6, 3, 3]").format(
         x="u8", c=8, each=8, group=1, w="i8", wz=0, zero="%z"
     ))  # fmt: skip
-    FoldZeroPoints().apply(g)
+    assert LEGALISE.apply(g)
     assert [n.op for n in g.nodes if n.op in ("ConvInteger", "Sub")] == ["ConvInteger", "Sub"]
-    assert not ExpandIntegerConvolutions().apply(g)
+    assert not LEGALISE.apply(g)
 
 
 @pytest.mark.parametrize("odd", [{"c": 6, "each": 6}, {"c": 16, "each": 8, "group": 2}, {"w": "u8", "wz": 40}])
@@ -51,7 +54,5 @@ def test_what_no_kernel_multiplies_becomes_a_float_convolution(odd: dict[str, in
     g = graph(**odd)  # type: ignore[arg-type]
     if "w" in odd:
         g.values["w"].data[0, 0, 0] = [0, 255, 255]  # type: ignore[index]
-    assert not takes_bytes(g.nodes[0])
-    FoldZeroPoints().apply(g)
-    assert ExpandIntegerConvolutions().apply(g)
+    assert LEGALISE.apply(g)
     assert "Conv" in [n.op for n in g.nodes] and "ConvInteger" not in [n.op for n in g.nodes]

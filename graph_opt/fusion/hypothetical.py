@@ -1,0 +1,81 @@
+"""A node as it would be with other operands, to ask its family for: nothing in the graph changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
+from graph_opt.ir.infer import infer_node
+from graph_opt.ir.outline import outline
+from tensor_types.dtypes import DType
+from tensor_types.formats import Format
+from tensor_types.recipes import Recipe, Source, cast
+
+_COUNTED = 64
+"""Elements of a constant up to which an answer may depend on them."""
+
+
+def as_if(
+    graph: Graph, node: Node, family: str, *, dtypes: Mapping[int, DType] | None = None, absent: Collection[int] = (),
+    op: str = "", attrs: Mapping[str, Mapping[str, AttrValue]] | None = None, data_format: Format | None = None,
+) -> Node:  # fmt: skip
+    """The node as a Fused node of a family, in a graph of its own, its results typed anew.
+
+    `dtypes` are those of inputs that change, by index; the constants in the body of a Fused node change with them.
+    Inputs in `absent` are left out. `op` is another operator than the node's, `attrs` gives further attributes by
+    operator. `data_format` is that of the first input and the results. Large constants are stood in for by others of
+    their dtype and shape, so that layers which are alike get one answer.
+    """
+    there = Graph(dims=graph.dims)
+    changed = dtypes or {}
+    fused = node.subgraphs.get("body") if node.op == "Fused" else None
+    inside = [node] if fused is None else list(fused.nodes)
+    outside = list(node.inputs if fused is None else fused.inputs)
+    retyped = {v.dtype: changed[i] for i, v in enumerate(outside) if v is not None and i in changed}
+    copies: dict[Value, Value] = {}
+    for index, value in enumerate(outside):
+        if value is not None and value not in copies and (index not in absent or fused is not None):
+            format_ = data_format if index == 0 and data_format is not None else value.format
+            copies[value] = _copy(there, value, changed.get(index, value.dtype), format_)
+    for member in inside:
+        left_out = absent if fused is None else ()
+        operands: list[Value | None] = []
+        for index, value in enumerate(member.inputs):
+            if value is None or index in left_out:
+                operands.append(None)
+                continue
+            if value not in copies:
+                copies[value] = _copy(there, value, retyped.get(value.dtype, value.dtype), value.format)
+            operands.append(copies[value])
+        while operands and operands[-1] is None:
+            operands.pop()
+        for value in member.outputs:
+            copies[value] = there.add_value(value.name, value.dtype, None, format=data_format or value.format)
+        name = op or member.op
+        made = there.add_node(name, operands, [copies[v] for v in member.outputs], member.attrs, name=member.name)
+        made.attrs.update((attrs or {}).get(name, {}))
+        infer_node(there, made)
+    own = {k: v for k, v in node.attrs.items() if k != "family"} if fused is not None else {}
+    used = [v for v in inside[-1].outputs if v.uses or graph.is_output(v)] or inside[-1].outputs[:1]
+    results = used if fused is None else fused.outputs
+    return outline(there, there.nodes, family, own, public=[copies[v] for v in results]).node
+
+
+def _copy(graph: Graph, value: Value, dtype: DType, format_: Format) -> Value:
+    data = value.recipe
+    if data is not None and data.size > _COUNTED and not data.dtype.numpy.hasobject:
+        data = _stand_in(dtype, data.shape)
+    elif data is not None and dtype != value.dtype:
+        data = cast(data, dtype)
+    copy = graph.add_value(value.name, dtype, value.shape, data=data, format=format_)
+    copy.content = value.content
+    return copy
+
+
+@lru_cache(maxsize=1024)
+def _stand_in(dtype: DType, shape: tuple[int, ...]) -> Recipe:
+    """Ones that take no memory; one object for all that ask, by which answers are remembered."""
+    return Source(np.broadcast_to(np.ones((), dtype.numpy), shape))
