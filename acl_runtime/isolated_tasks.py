@@ -35,6 +35,13 @@ class IsolatedTasks:
         numbers = [s.plan.tasks[n].program for s, n in self._tasks.get(node, ())]
         return next((p for p in reversed(numbers) if p is not None), None)
 
+    def facts(self, node: str) -> tuple[Mapping[str, int], str] | None:
+        """The dims and the tiling with which the one native task of a node ran; None if it has not just one."""
+        native = [(s, s.plan.tasks[n]) for s, n in self._tasks.get(node, ()) if s.plan.tasks[n].program is not None]
+        if len(native) != 1 or native[0][0].binding is None:
+            return None
+        return native[0][0].binding.dims, native[0][1].tiling
+
     def run(self, node: str, inputs: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any] | None:
         """Copies of a node's outputs, by name, when its tensors of these names hold `inputs`, in logical order.
 

@@ -22,14 +22,16 @@ from atc.comparing.rows import Comparison, Isolated, Measured, Row, difference
 from atc.console import Progress
 from atc.conversion import convert
 from atc.golden import Golden
-from atc.inputs import read_files
+from atc.inputs import read_files, seeded
 from atc.isolation import Alone, Isolation
 from atc.judging import judge, measure
 from atc.options import Options
 from atc.run import session_inputs
 from graph_opt.ir import Graph, Origin
+from graph_opt.ir.states import updates
 from graph_opt.ir.text import parse as parse_graph
 from graph_opt.precision.lists import DEFAULT
+from tensor_types.dtypes import from_numpy
 from tensor_types.errors import InvalidModel
 
 _STATES = {"interior": "fused", "folded": "folded", "dead": "dead", "slice": "fused", "scale": "fused"}
@@ -41,7 +43,8 @@ class Settings:
     """How to compare. `options` are those of the conversion on the way, where no package is given.
 
     details: rows tell where their errors are. oracle: what to compare with. chip: the one whose programs are run,
-    through the interpreter. taps: interior tensors of kernels are compared too.
+    through the interpreter. taps: interior tensors of kernels are compared too. input_shape: of inputs, for the
+    conversion as well; dims: sizes of open dims by name, for inputs that are not given.
     """
 
     options: Options = field(default_factory=Options)
@@ -50,6 +53,8 @@ class Settings:
     oracle: Oracle = golden_by_onnxruntime
     chip: str | None = None
     taps: bool = False
+    input_shape: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
     progress: Progress = field(default_factory=lambda: Progress(None))
 
 
@@ -73,8 +78,8 @@ def compare_arrays(
     precision_mode: str = DEFAULT,
 ) -> Comparison:
     """The same on arrays; inputs that are not given get seeded values."""
-    options = Options(input_shape=dict(input_shape or {}), precision_mode=precision_mode)
-    with Comparer(model, package, Settings(options, details=details)) as comparer:
+    settings = Settings(Options(precision_mode=precision_mode), details=details, input_shape=dict(input_shape or {}))
+    with Comparer(model, package, settings) as comparer:
         return comparer.compare([("", given)])
 
 
@@ -84,13 +89,15 @@ class Comparer:
     def __init__(self, model: Path, package: Path | None, settings: Settings) -> None:
         """Converts the model where `package` is None."""
         self.model, self.settings = model, settings
+        self.samples: list[tuple[str, dict[str, np.ndarray]]] = []
+        """What has been measured: names and all inputs."""
         self._held = ExitStack()
         try:
             if package is None:
                 folder = self._held.enter_context(tempfile.TemporaryDirectory())
                 package = Path(folder) / "model.om"
                 with settings.progress.stage("convert"):
-                    convert(model, package, settings.options)
+                    convert(model, package, replace(settings.options, input_shape=dict(settings.input_shape)))
             self.package = package
             self.graph = parse_graph(_graph_text(package, settings.chip))
             self.session = InferSession(0, package, keep=True, chip=settings.chip)
@@ -108,7 +115,15 @@ class Comparer:
 
     def inputs(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """All inputs of the package: the given ones, seeded values for the others."""
-        return session_inputs(self.session, self.package, given, self.settings.options.input_shape)
+        states = self.session.state().arrays
+        own = {name: array for name, array in given.items() if name not in states}
+        settings = self.settings
+        return session_inputs(self.session, self.package, own, settings.input_shape, dims=settings.dims)
+
+    @property
+    def images(self) -> Sequence[Mapping[str, Any]]:
+        """What the package prepares of images, one row an input."""
+        return tuple(open_package(self.package).header.get("aipp", ()))
 
     def compare(self, samples: Sequence[tuple[str, Mapping[str, np.ndarray]]]) -> Comparison:
         """Measures on each of the named inputs and judges."""
@@ -118,16 +133,18 @@ class Comparer:
         """Runs both sides on one input."""
         settings, graph, session = self.settings, self.graph, self.session
         feeds = self.inputs(given)
+        self.samples.append((sample, feeds))
         where = f" {sample}" if sample else ""
         with settings.progress.stage(f"run{where}"):
-            fed_states = _state_feeds(session)
+            fed_states = _begin_states(session, given)
             results = dict(zip((o.name for o in session.get_outputs()), session.infer(feeds), strict=True))
-        held = {s: o.value for s, o in graph.origins.items() if o.relation in ("same", "cast")}
+        held = {s: o.value for s, o in graph.origins.items() if o.relation in ("same", "cast") and o.value is not None}
         wanted = {s: graph.values[v].dtype.numpy for s, v in held.items() if v in graph.values}
         with settings.progress.stage(f"oracle{where}"):
             if settings.taps:
-                inner = (v for n in graph.nodes if n.op == "Fused" for v in n.subgraphs["body"].values.values())
-                wanted |= {v.name: v.dtype.numpy for v in inner if v.name in graph.origins}
+                bodies = [n.subgraphs["body"] for n in graph.nodes if n.op == "Fused"]
+                wanted |= {s: b.values[o.value].dtype.numpy for b in bodies for s, o in b.origins.items()
+                           if o.relation in ("same", "cast") and o.value in b.values}  # fmt: skip
             fed = _model_feeds(graph, session, feeds) | fed_states
             golden = settings.oracle(self.model, fed, wanted)
         golden = replace(golden, values={**fed, **golden.values})
@@ -135,7 +152,7 @@ class Comparer:
             return self._measured(held, results, golden, sample)
 
     def _measured(
-        self, held: Mapping[str, str | None], results: Mapping[str, Any], golden: Golden, sample: str
+        self, held: Mapping[str, str], results: Mapping[str, Any], golden: Golden, sample: str
     ) -> Measured:
         expected = {v: golden.values[s] for s, v in held.items() if s in golden.values}
         isolation = Isolation(self.graph, self.session, self.package, expected, self.settings.chip)
@@ -147,14 +164,18 @@ class Comparer:
         if self.settings.taps:
             from atc.comparing.taps import tapped
 
-            rows, notes = tapped(rows, device, golden)
+            rows, notes = tapped(rows, device, golden, self.settings.limits)
         outputs, top1 = [], {}
-        for name, value in results.items():
+        for name, value in {**results, **self._ended_states()}.items():
             dtype = self.graph.values[name].dtype.name
             outputs.append(_compared(name, device, name, dtype, value, golden))
             if (share := _same_choice(value, golden.values.get(name))) is not None:
                 top1[name] = share
         return Measured(tuple(rows), tuple(outputs), golden.parents, top1, sample, notes)
+
+    def _ended_states(self) -> dict[str, np.ndarray]:
+        """What the model's states are after the run, by the names of the outputs that they are to the model."""
+        return {last: self.session.state().get(first) for first, last in self.graph.states.items()}
 
     def _alone(self, device: Device, rows: Sequence[Row], golden: Golden) -> dict[str, Isolated]:
         """What each compared tensor is on the oracle's inputs, by source tensor."""
@@ -189,9 +210,15 @@ def _graph_text(package: Path, chip: str | None) -> str:
     return bytes(opened.section(name)).decode()
 
 
-def _state_feeds(session: InferSession) -> dict[str, np.ndarray]:
-    """Copies of what the model's states hold before a run: to the model they are inputs."""
-    return {name: array.copy() for name, array in session.state().arrays.items()}
+def _begin_states(session: InferSession, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Fills the model's states, with seeded values where none are given; to the model their content is an input."""
+    state = session.state()
+    begin = {
+        name: given[name] if name in given else seeded(name, from_numpy(array.dtype), array.shape, None)
+        for name, array in state.arrays.items()
+    }
+    state.put(begin)
+    return begin
 
 
 def _model_feeds(graph: Graph, session: InferSession, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -230,6 +257,8 @@ class Device:
         self.session = session
         self.in_memory = set(session.tensor_names())
         self.narrow = _narrow(graph)
+        self.overwritten = {before.name for before in updates(graph).values()}
+        """Versions of states that another has taken the place of when the run ends."""
 
     def ran(self, name: str) -> bool:
         """False if the tensor belongs to a branch that was not taken."""
@@ -259,6 +288,8 @@ def _row(device: Device, source: str, origin: Origin, golden: Golden) -> Row:
         state = "folded"
     if state is not None or value is None:
         return Row(source, state or "dead", kernel, dtype, None, "pass", holder=value.name if value else "")
+    if value.name in device.overwritten:
+        return Row(source, "dead", kernel, dtype, None, "pass", "a version of a state, overwritten in place")
     if value.name not in device.in_memory or not device.ran(value.name):
         return Row(source, "dead", kernel, dtype, None, "pass", "not computed")
     found = device.session.read(value.name)

@@ -60,12 +60,12 @@ def run_stages(proto: onnx.ModelProto, inputs: Mapping[str, Any], run: Run, part
         stage = _ready(pending, known.keys() | stored.keys(), sizes, part_bytes)
         pending = _without(pending, stage)
         if stage:
-            later = {name for n in pending for name in _reads(n)}
-            part = _part(proto, stage, known, [o for n in stage for o in n.output if o and o in wanted | later])
+            later = {name for n in pending for name in free_names(n)}
+            part = part_of(proto, stage, known, [o for n in stage for o in n.output if o and o in wanted | later])
             known.update(run(part, {i.name: known[i.name] for i in part.graph.input}))
             known = {name: held for name, held in known.items() if name in wanted | later}
         at_hand = known.keys() | stored.keys()
-        calls = [n for n in pending if has_reference(operator_of(n)) and _reads(n) <= at_hand]
+        calls = [n for n in pending if has_reference(operator_of(n)) and free_names(n) <= at_hand]
         if not calls:
             if stage:
                 continue
@@ -82,7 +82,7 @@ def run_stages(proto: onnx.ModelProto, inputs: Mapping[str, Any], run: Run, part
     for node in pending:
         op = operator_of(node)
         why = f"onnxruntime lacks {op}, and it has no numpy function" if is_registered(op) else f"it lies inside {op}"
-        before = next((found.unknown[i] for i in sorted(_reads(node)) if i in found.unknown), None)
+        before = next((found.unknown[i] for i in sorted(free_names(node)) if i in found.unknown), None)
         found.unknown.update((o, before or why) for o in node.output if o)
     return found
 
@@ -96,13 +96,13 @@ def _ready(
     weights: set[str] = set()
     held = 0
     for node in nodes:
-        fresh = (_reads(node) & sizes.keys()) - weights
+        fresh = (free_names(node) & sizes.keys()) - weights
         held += sum(sizes[name] for name in fresh)
         weights |= fresh
         if ready and held > most:
             break
         lacks = is_registered(operator_of(node)) or any(map(has_registered, _bodies(node)))
-        if not lacks and all(name in at_hand for name in _reads(node)):
+        if not lacks and all(name in at_hand for name in free_names(node)):
             ready.append(node)
             at_hand.update(node.output)
     return ready
@@ -118,22 +118,22 @@ def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [a.g for a in node.attribute if a.HasField("g")]
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
+def free_names(node: onnx.NodeProto) -> set[str]:
     """Names that a node takes, those that its subgraphs take from outside included."""
-    return {i for i in node.input if i} | {name for body in _bodies(node) for name in _free_names(body)}
+    return {i for i in node.input if i} | {name for body in _bodies(node) for name in _outer_names(body)}
 
 
-def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
+def _outer_names(graph: onnx.GraphProto) -> Iterator[str]:
     own = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
-    used = {name for n in graph.node for name in _reads(n)} | {v.name for v in graph.output}
+    used = {name for n in graph.node for name in free_names(n)} | {v.name for v in graph.output}
     yield from used - own
 
 
-def _part(
+def part_of(
     proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], known: Mapping[str, Any], outputs: Sequence[str]
 ) -> onnx.ModelProto:
     """A model of some nodes, with inputs of the dtypes and shapes at hand."""
-    reads = {name for n in nodes for name in _reads(n)}
+    reads = {name for n in nodes for name in free_names(n)}
     constant = {o for n in proto.graph.node if operator_of(n) == "Constant" for o in n.output}
     part = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import)
     part.graph.name = proto.graph.name or "stage"

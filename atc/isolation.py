@@ -16,7 +16,7 @@ from acl_runtime import InferSession
 from acl_runtime.aicpu import evaluate, has_implementation
 from acl_runtime.om import open_package
 from acl_runtime.package_layout import CONSTANTS, json_section
-from acl_runtime.stored_constants import ConstantTable
+from acl_runtime.stored_constants import ConstantTable, KernelForm
 from atc.kernel_names import kernel_name
 from graph_opt.ir import Graph, Node, Value
 from tensor_types.dtypes import from_onnx
@@ -67,12 +67,12 @@ class Isolation:
                 continue
             # Of the results of two branches only one was made, and only that one counts.
             reads = [v for v in node.inputs if v is not None and (v.producer is None or ran(v.name))]
-            inputs = {v.name: self._value(v) for v in reads}
+            inputs = {v.name: self.known(v) for v in reads}
             if any(v is None for v in inputs.values()):
                 continue
             names = [v.name for v in node.outputs]
             memory = {v.name: inputs[v.name] for v in reads if not v.is_constant}
-            by_numpy = self._by_numpy(node, inputs, wide=False)
+            by_numpy = self.by_numpy(node, inputs, wide=False)
             if self._tasks.has(node.name):
                 by_kernel = self._tasks.run(node.name, memory, names) or {}
                 native = self._tasks.program(node.name) is not None
@@ -82,7 +82,7 @@ class Isolation:
                 if by_kernel.get(name) is None:
                     continue
                 floor = by_numpy.get(name) if native else by_kernel[name]
-                visit(name, Alone(inputs, by_kernel[name], floor, _later(self._by_numpy, node, inputs, name), native))
+                visit(name, Alone(inputs, by_kernel[name], floor, _later(self.by_numpy, node, inputs, name), native))
                 self._known.setdefault(name, by_kernel[name])
 
     def kernel(self, node: Node) -> str:
@@ -99,7 +99,7 @@ class Isolation:
             self._names[program] = kernel_name(self._programs[program])
         return self._names[program]
 
-    def _value(self, value: Value) -> Any:
+    def known(self, value: Value) -> Any:
         """What the oracle has, or the constant; in the dtype of the graph. None if neither is known."""
         if value.name in self._known:
             found = self._known[value.name]
@@ -115,8 +115,25 @@ class Isolation:
         data = value.data
         return None if data is None or _is_elided(value) else data
 
-    def _by_numpy(self, node: Node, inputs: Mapping[str, Any], wide: bool) -> dict[str, Any]:
-        """A node's outputs by its operators on the AI CPU; empty if one has no implementation or keeps subgraphs."""
+    def task(self, node: Node) -> tuple[Mapping[str, int], str] | None:
+        """The dims and the tiling that the native task of a node ran with; None if it has none, or several."""
+        return self._tasks.facts(node.name)
+
+    def constant(self, value: Value, form: KernelForm) -> np.ndarray:
+        """A constant of the graph or of a body in the form that a kernel takes."""
+        for name in (value.name + self._of_chip, value.name):
+            if name in self._stored:
+                return self._table.in_form(name, form)
+        assert value.recipe is not None
+        return np.asarray(form.of(value.recipe).array(), order="C")
+
+    def by_numpy(
+        self, node: Node, inputs: Mapping[str, Any], wide: bool = False, every: bool = False
+    ) -> dict[str, Any]:
+        """A node's outputs by its operators on the AI CPU; empty if one has no implementation or keeps subgraphs.
+
+        With `every`, all values of its body by their names there. `wide` computes in float64.
+        """
         body = node.subgraphs["body"] if node.op == "Fused" else None
         nodes = [node] if body is None else body.nodes
         if any(n.subgraphs for n in nodes if n.op != "Fused") or not all(map(_has_numpy, nodes)):
@@ -126,7 +143,7 @@ class Isolation:
             values = {i.name: inputs[o.name] for i, o in zip(body.inputs, node.inputs, strict=True) if o is not None}
             for value in body.values.values():
                 if value.is_constant:
-                    values[value.name] = self._value(value)
+                    values[value.name] = self.known(value)
         if any(v is None for v in values.values()):
             return {}
         if wide:
@@ -143,6 +160,8 @@ class Isolation:
                 values.update(zip((v.name for v in inner.outputs), results, strict=True))
         except (OpenAtcError, KeyError, ValueError):
             return {}
+        if every:
+            return values
         if body is None:
             return {v.name: values[v.name] for v in node.outputs}
         return {o.name: values[i.name] for o, i in zip(node.outputs, body.outputs, strict=True)}

@@ -151,7 +151,7 @@ def _blame(row: Row, found: Isolated, limit: Limit | None) -> str:
 
     isolated, dtype = found.isolated, row.compute_dtype
     born = f"; NaN or Inf is born here, where {found.ranges}" if isolated.mismatched and found.ranges else ""
-    if dtype in _LARGEST and isolated.mismatched and isolated.largest > _LARGEST[dtype]:
+    if dtype in _LARGEST and isolated.largest > _LARGEST[dtype]:  # infinite, or cut off there
         return f"{dtype} overflow: values reach {isolated.largest:.3g}, {dtype} ends at {_LARGEST[dtype]:.0f}{born}"
     if found.floor is None:
         return f"at fault: the kernel or a pass before it{born}"

@@ -5,23 +5,19 @@ Every probe is a conversion and a comparison on the same inputs; `Probe` is wher
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from acl_runtime.om.replace_file import replace_file
-from atc.compare_model import compare_arrays
+from atc.compare_model import Comparer, Settings
 from atc.comparing.rows import Comparison, Row
-from atc.conversion import convert
-from atc.options import Options
 from atc.pass_table import switchable
 from atc.precision_files import Wish
 from atc.writing import writing
 from frontend import read_model
-from graph_opt.precision.lists import DEFAULT
 from tensor_types.errors import InvalidModel
 
 _ROUNDS = 8
@@ -34,21 +30,30 @@ class Probe:
 
     model: Path
     given: Mapping[str, np.ndarray]
-    input_shape: Mapping[str, Sequence[int]]
-    precision_mode: str = DEFAULT
+    settings: Settings = field(default_factory=Settings)
+    say: Callable[[str], None] = lambda words: None
+    """Told of each probe, since many take long."""
     count: int = 0
 
     def __call__(self, disabled: Iterable[str] = (), kept: Iterable[str] = ()) -> Comparison:
         """The comparison without some passes, or with nodes kept in the dtype of the model."""
         self.count += 1
-        options = Options(
-            input_shape=dict(self.input_shape), precision_mode=self.precision_mode, disable_pass=tuple(disabled),
-            keep_dtype=tuple(Wish("keep_dtype", "name", name, "keep") for name in kept),
+        asked = self.settings.options
+        left_out, wide = tuple(disabled), tuple(kept)
+        options = replace(
+            asked, disable_pass=(*asked.disable_pass, *left_out),
+            keep_dtype=(*asked.keep_dtype, *(Wish("keep_dtype", "name", name, "keep") for name in wide)),
         )  # fmt: skip
-        with tempfile.TemporaryDirectory() as folder:
-            package = Path(folder) / "model.om"
-            convert(self.model, package, options)
-            return compare_arrays(self.model, package, self.given, self.input_shape)
+        found = self.on(self.model, self.given, replace(self.settings, options=options))
+        counts = ((left_out, "passes left out"), (wide, "nodes kept"))
+        what = [f"{len(names)} {word}" for names, word in counts if names]
+        self.say(f"probe {self.count}: {', '.join(what) or 'as it is'}: {found.verdict}")
+        return found
+
+    def on(self, model: Path, given: Mapping[str, np.ndarray], settings: Settings) -> Comparison:
+        """Any model under any settings."""
+        with Comparer(model, None, settings) as comparer:
+            return comparer.compare([("", given)])
 
 
 def bisect_passes(fails: Callable[[Sequence[str]], bool], names: Sequence[str]) -> tuple[str, ...]:
@@ -94,7 +99,7 @@ def guilty_nodes(probe: Probe) -> tuple[str, ...] | None:
     if found.verdict != "fail":
         raise InvalidModel("the comparison does not fail, so there is nothing to keep",
                            remedy="use --precision_mode to say which precision is meant")  # fmt: skip
-    graph = read_model(probe.model, dict(probe.input_shape) or None)
+    graph = read_model(probe.model, dict(probe.settings.input_shape) or None)
     makers = {o.name: node.name for node in graph.nodes for o in node.outputs}
     kept: dict[str, None] = {}
     for _ in range(_ROUNDS):

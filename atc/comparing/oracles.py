@@ -80,7 +80,7 @@ def _of_package(path: Path, model: Path, inputs: Mapping[str, Any], wanted: Mapp
         is_plain = isinstance(given, np.ndarray) and not tensor.dtype.hasobject
         feeds[tensor.name] = given.astype(tensor.dtype) if is_plain else given
     results = session.infer(feeds)
-    values = dict(zip((o.name for o in session.get_outputs()), results, strict=True))
+    values: dict[str, Any] = dict(zip((o.name for o in session.get_outputs()), results, strict=True))
     in_memory = set(session.tensor_names())
     for source, origin in graph.origins.items():
         if source in wanted and origin.relation in ("same", "cast") and origin.value in in_memory:

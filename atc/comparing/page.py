@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +17,23 @@ from atc.html_data import embedded
 from atc.writing import writing
 
 
-@dataclass(frozen=True)
-class Titles:
-    """What was compared with what, and how."""
-
-    model: str
-    package: str
-    tool: str
-    command: str
-
-
-def write_page(path: Path, found: Comparison, model: Path, package: Path | None, flag: str = "--html") -> None:
-    """The page, whole or not at all."""
-    command = " ".join(["atc", *sys.argv[1:]])
-    titles = Titles(str(model), str(package or "converted on the way"), f"openatc {__version__}", command)
+def write_page(path: Path, found: Comparison, about: Mapping[str, str], flag: str = "--html") -> None:
+    """The page, whole or not at all. `about`: model, package, against, command and inputs."""
     with writing(flag), replace_file(path) as file:
-        file.write(page(found, titles).encode())
+        file.write(page(found, about).encode())
 
 
-def page(found: Comparison, titles: Titles) -> str:
+def page(found: Comparison, about: Mapping[str, str]) -> str:
     """HTML; every name in it is escaped, and data cannot end the script that holds it."""
     loader = Environment(loader=PackageLoader("atc.comparing"), autoescape=True, undefined=StrictUndefined)
     counts = {s: sum(r.state == s for r in found.rows) for s in STATES}
-    first = next(
-        (r for r in (*found.rows, *found.outputs) if r.source == found.first_bad and r.verdict == "fail"), None
-    )
     outputs = {r.source for r in found.outputs}
-    data = {"rows": [_row(r, r.source in outputs) for r in found.rows], "edges": EDGES.tolist()}
+    data = {"rows": [_row(r, r.source in outputs) for r in found.rows], "edges": EDGES.tolist(),
+            "against": about["against"]}  # fmt: skip
     return loader.get_template("page.html").render(
-        found=found, titles=titles, counts=counts, first=first, data=embedded(data)
-    )
+        found=found, about=about, tool=f"openatc {__version__}", counts=counts, first=found.first_bad_row,
+        data=embedded(data),
+    )  # fmt: skip
 
 
 def _row(row: Row, is_output: bool) -> dict[str, Any]:

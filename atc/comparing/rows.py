@@ -6,7 +6,8 @@ counted, relative L2 primary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,6 +196,17 @@ class Row:
         return {"source": self.source, "kernel": self.kernel, "dtype": self.dtype, "state": self.state, **numbers,
                 "isolated": _pair(self.isolated), "floor": _pair(self.floor), "verdict": self.verdict,
                 "note": self.note, **several}  # fmt: skip
+
+
+def digest_of(samples: Sequence[Mapping[str, Any]]) -> str:
+    """SHA-256 of the names, dtypes, shapes and bytes of all inputs."""
+    found = hashlib.sha256()
+    for feeds in samples:
+        for name in sorted(feeds):
+            array = np.asarray(feeds[name])
+            data = repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
+            found.update(f"{name} {array.dtype} {array.shape}".encode() + data)
+    return found.hexdigest()
 
 
 def _pair(found: Difference | None) -> dict[str, float | None] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +15,7 @@ from acl_runtime.machine_peaks import Peaks, measure_peaks
 from acl_runtime.om import open_package
 from acl_runtime.profile import Profile, TaskTime
 from atc import __version__
+from atc.comparing.rows import digest_of
 from atc.inputs import read_files
 from atc.kernel_names import kernel_name
 from atc.profiling.memory import MemoryUse, memory_use
@@ -123,20 +123,11 @@ def profile_package(
         begin += len(segment.tasks)
     return ProfileReport(
         package=str(package), tool=f"openatc {__version__}", command=" ".join(["atc", *sys.argv[1:]]),
-        input_digest=_digest(feeds), host_class=session.host_class, threads=threads, runs=runs, kernels=rows,
+        input_digest=digest_of([feeds]), host_class=session.host_class, threads=threads, runs=runs, kernels=rows,
         total_ms=total, span_ms=profile.seconds * 1e3, plain_ms=profile.plain_seconds * 1e3,
         measuring_overhead=profile.overhead, peaks=peaks, lanes=_lanes(calls, threads),
         memory=memory_use(segments[0], session.dims_of(shapes)), calls=calls, after=after,
     )  # fmt: skip
-
-
-def _digest(feeds: Mapping[str, np.ndarray]) -> str:
-    found = hashlib.sha256()
-    for name in sorted(feeds):
-        array = np.asarray(feeds[name])
-        data = repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
-        found.update(f"{name} {array.dtype} {array.shape}".encode() + data)
-    return found.hexdigest()
 
 
 def _lanes(calls: np.ndarray, threads: int) -> list[float]:

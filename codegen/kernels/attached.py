@@ -59,8 +59,13 @@ def store_results(
     paths: MemoryPaths, emitter: ElementwiseEmitter, results: Sequence[tuple[str, Value]],
     operands: Mapping[str, Operand], view: ViewOf,
 ) -> None:  # fmt: skip
-    """Stores the block's part of every result, (name in the body, value of the graph)."""
+    """Stores the block's part of every result, (name in the body, value of the graph).
+
+    NotLowerable for a result that the kernel does not hold when all else is computed.
+    """
     for name, value in results:
+        if name not in operands:
+            raise NotLowerable(f"{name} is no longer there when results are stored")
         held, seen = operands[name], view(value)
         if in_words(value.dtype, paths.target) and paths.builder.element_type(seen) == I32:
             words = words_of(held)
