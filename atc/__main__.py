@@ -17,7 +17,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         _open_standard_streams()
-        from atc.cli import main as command_line
+        from atc.command_line import main as command_line
 
         command_line()
     except KeyboardInterrupt:

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atc.command_options import out
-from atc.console import report_error
-from atc.convert_command import run_conversion
+from atc.console import out, report_error
 from atc.options import Options
+from atc.run_conversion import run_conversion
 from atc.spelling import FLAGS, parse
 
 START = "ATC start working now, please wait for a moment."

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from atc import __version__
-from atc.atc_command import run_as_atc
 from atc.command_options import (
     CustomOps,
     Dims,
@@ -24,14 +22,13 @@ from atc.command_options import (
     report_usage,
 )
 from atc.compare_command import compare
-from atc.console import PIPE_CLOSED, print_json, report_error, standard_output, table
+from atc.console import print_json, table
 from atc.convert_command import convert
 from atc.generate_command import generate
 from atc.key_commands import key_app
 from atc.models_command import models_app
 from atc.option_values import named_sizes, one_chip, sizes
 from atc.profile_command import profile
-from atc.spelling import is_atc_spelling, wants_json
 from atc.usage import UsageError
 
 app = typer.Typer(
@@ -319,25 +316,10 @@ def demo(
     guarded(json, work)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point of `atc`; ends the process with a documented exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    as_json = wants_json(words)
+def run_command(words: list[str], as_json: bool) -> int:
+    """Does what the words say and gives the exit code; KeyboardInterrupt where the user breaks off."""
     try:
-        with standard_output():
-            code = _dispatch(words, as_json)
-    except SystemExit as end:  # the help of a command meets its reader's end in a library that has its own exit code
-        code = PIPE_CLOSED if isinstance(end.__context__, BrokenPipeError) else end.code
-    except (Exception, KeyboardInterrupt) as error:
-        code = report_error(error, as_json)
-    sys.exit(code or 0)
-
-
-def _dispatch(words: list[str], as_json: bool) -> int:
-    try:
-        if is_atc_spelling(words):
-            return run_as_atc(words, as_json)
-        return app(words, standalone_mode=False)
+        return int(app(words, standalone_mode=False) or 0)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except UsageProblem as problem:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from atc.console import Output, report_error
+from atc.console import out as out
+from atc.console import outcome, report_error
 from atc.usage import UsageError
 
-out = Output()
 UsageProblem: type = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """What typer raises for a command line that it cannot read; releases differ in where they keep the class."""
 
@@ -32,18 +32,6 @@ CustomOps = Annotated[
 def guarded(as_json: bool, work: Callable[[], int | None], custom_op: list[str] | None = None) -> None:
     """Ends the command with the exit code of `work`, which runs after the modules of custom operators are imported."""
     raise typer.Exit(outcome(as_json, work, custom_op))
-
-
-def outcome(as_json: bool, work: Callable[[], int | None], custom_op: list[str] | None = None) -> int:
-    """The exit code of `work`, or of the error that it raised, which is shown."""
-    try:
-        if custom_op:
-            from atc.custom_operators import import_operators
-
-            import_operators(custom_op)
-        return work() or 0
-    except (Exception, KeyboardInterrupt) as error:
-        return report_error(error, as_json)
 
 
 def report_usage(problem: Any, as_json: bool) -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -64,6 +64,9 @@ class Output(Console):
     def on_broken_pipe(self) -> None:
         """Called while the BrokenPipeError is handled, which goes on; rich would end the process, with exit code 1."""
         raise
+
+
+out = Output()
 
 
 class Progress:
@@ -155,6 +158,18 @@ def report_error(error: BaseException, as_json: bool) -> int:
     with suppress(OSError):
         print(visible("\n".join(filter(None, lines))), file=sys.stderr)
     return known.exit_code
+
+
+def outcome(as_json: bool, work: Callable[[], int | None], custom_op: list[str] | None = None) -> int:
+    """The exit code of `work`, or of the error that it raised, which is shown."""
+    try:
+        if custom_op:
+            from atc.custom_operators import import_operators
+
+            import_operators(custom_op)
+        return work() or 0
+    except (Exception, KeyboardInterrupt) as error:
+        return report_error(error, as_json)
 
 
 def _known(error: BaseException) -> OpenAtcError:

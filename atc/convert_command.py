@@ -1,4 +1,4 @@
-"""`atc convert` and a conversion in ATC's own spelling: two ways to the same options and the same work."""
+"""`atc convert` as typer reads it: one parameter for each flag of the table of options."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from atc.command_options import Json, ModelPath, guarded, out
-from atc.console import Progress, print_json, table
+from atc.command_options import Json, ModelPath, guarded
 from atc.flag_fates import REFUSED, WITHOUT_EFFECT
 from atc.options import Option, Options, declared, default_text
+from atc.run_conversion import run_conversion
 
 
 def convert(
@@ -54,26 +54,3 @@ def _parameter(flag: str, kind: Any, **info: Any) -> inspect.Parameter:
 
 
 _declare_options()
-
-
-def run_conversion(
-    model: Path, output: Path | None, options: Options, json: bool, *, quiet: bool, verbose: bool
-) -> int:
-    """Converts, shows what was done and gives the exit code."""
-    from atc.conversion import convert as convert_model
-
-    progress = Progress(None if json or quiet else out)
-    result = convert_model(model, output, options, progress)
-    if json:
-        print_json(result.as_dict())
-    elif not quiet:
-        for line in result.lines():
-            out.print(line)
-        if verbose and result.aicpu_nodes:
-            columns = ["name", "op", "domain", "why"]
-            out.print(table("AI CPU nodes", columns, [[n[c] for c in columns] for n in result.aicpu_nodes]))
-        if verbose:
-            from atc.fusion_report import fusion_table
-
-            out.print(fusion_table(result.fusion_notes))
-    return 0

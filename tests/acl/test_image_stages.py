@@ -257,7 +257,7 @@ var_reci_chn_1 : 0.5   # the second channel
 
 
 def test_atc_run_makes_up_images_and_their_settings(package: str, tmp_path: Path) -> None:
-    from atc.cli import main
+    from atc.command_line import main
 
     with pytest.raises(SystemExit) as ended:
         main(["run", package, "--output-dir", str(tmp_path / "y")])

@@ -20,7 +20,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def atc(capsys):
     """Calls the command line in this process: exit code, standard output and standard error."""
-    from atc.cli import main
+    from atc.command_line import main
 
     def call(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -270,10 +270,10 @@ def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path):
     model = small_models.save("demo", tmp_path)
     # Compiling waits, so that the interrupt always finds the conversion at work.
     start = (
-        "import sys, time, atc.conversion as c, atc.cli\n"
+        "import sys, time, atc.conversion as c, atc.command_line\n"
         "def wait(*_): print('compiling', flush=True); time.sleep(60)\n"
         "c.ProgramCompilation = wait\n"
-        "atc.cli.main(sys.argv[1:])"
+        "atc.command_line.main(sys.argv[1:])"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", start, "convert", str(model)], cwd=ROOT, text=True,

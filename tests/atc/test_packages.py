@@ -26,7 +26,7 @@ def in_fresh_process(arguments: list[str], cwd: Path, cache: Path, cores: int = 
     """Standard output of `atc` in a process of its own with an object cache of its own and one worker a core."""
     environment = {"OPENATC_CACHE": str(cache), "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
     variables = {**os.environ, **environment}
-    start = f"import os; os.cpu_count = lambda: {cores}; from atc.cli import main; main()"
+    start = f"import os; os.cpu_count = lambda: {cores}; from atc.command_line import main; main()"
     command = [sys.executable, "-c", start, *arguments]
     done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import atc
-from atc.cli import main
+from atc.command_line import main
 from atc.profiling.exports import trace
 from atc.profiling.page import page
 from atc.profiling.report import ProfileReport, profile_package

@@ -240,7 +240,7 @@ def test_an_interrupt_during_the_imports_is_quiet(tmp_path):
         "import sys, importlib.abc\n"
         "class Interrupt(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'atc.cli': raise KeyboardInterrupt\n"
+        "        if name == 'atc.command_line': raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\n"
         "from atc.__main__ import main\n"
         "main()\n"

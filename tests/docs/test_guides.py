@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from atc.cli import main
+from atc.command_line import main
 
 ROOT = Path(__file__).resolve().parents[2]
 F32 = TensorProto.FLOAT

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from counting_model import V, build, continued  # noqa: E402
 
-from atc.cli import main  # noqa: E402
+from atc.command_line import main  # noqa: E402
 
 PROMPT = [3, 17, 5]
 
