@@ -79,6 +79,10 @@ Operators of your own: [custom operators](custom_operators.md).
         forms = sorted(n.removeprefix(f"{domain}::") for n in pending._RULES if n.startswith(f"{domain}::"))
         if forms:
             parts.append(f"\nRead as operators of ai.onnx, in each of their forms: {', '.join(forms)}.\n")
+    rest = sorted({n.rpartition("::")[0] for n in pending._RULES} - {"", *declared})
+    for domain in rest:
+        forms = sorted(n.removeprefix(f"{domain}::") for n in pending._RULES if n.startswith(f"{domain}::"))
+        parts.append(f"\n## {domain}\n\nRead as operators of ai.onnx: {', '.join(forms)}.\n")
     return "".join(parts)
 
 

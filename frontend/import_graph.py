@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from frontend.inline_functions import stamped_opsets
 from frontend.input_dims import Shape, Wishes, input_shapes, value_type
 from frontend.load_proto import opsets
 from frontend.node_order import in_order
-from frontend.normalise import PendingNode, normalise
+from frontend.normalise import APPLIES_BODIES, PendingNode, normalise
+from frontend.spliced_bodies import spliced
 from frontend.tensors import element_type, sparse_to_array, to_array
 from frontend.unsupported import unsupported_error, unsupported_in_file
 from graph_opt.ir import Graph, Node, Origin, Value, ops
@@ -83,12 +85,15 @@ class _Importer:
         graph.inputs.append(value)
         graph.origins[name] = Origin("same", value.name)
 
-    def fill(self, proto: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value]) -> None:
+    def add_initializers(self, proto: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value]) -> None:
         for tensor in proto.initializer:
             self.add_constant(graph, scope, tensor.name, to_array(tensor, self.source), "an initializer")
         for sparse in proto.sparse_initializer:
             data = sparse_to_array(sparse, self.source)
             self.add_constant(graph, scope, sparse.values.name, data, "an initializer")
+
+    def fill(self, proto: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value]) -> None:
+        self.add_initializers(proto, graph, scope)
         declared = {v.name: v for v in (*proto.value_info, *proto.output)}
         for node in in_order(proto.node, scope):
             try:
@@ -155,7 +160,12 @@ class _Importer:
             value = self.add_constant(graph, scope, proto.output[0], _constant_data(attrs, where), f"node {name}")
             graph.origins[proto.output[0]] = Origin("folded", value.name)
             return
+        op = f"{domain}::{proto.op_type}" if domain else proto.op_type
         inputs = [scope[i] if i else None for i in proto.input]
+        bodies = {}
+        if op in APPLIES_BODIES:
+            bodies = {k: partial(self.splice, b, graph, scope, f"{name}/{k}/") for k, b in graphs.items()}
+            graphs = {}
         fed = _fed_types(proto.op_type, inputs, attrs)
         taken = _taken_branch(inputs[0]) if proto.op_type == "If" and not domain and inputs else None
         # A branch that cannot run need not even make sense for the shapes at hand, so it is not read.
@@ -164,7 +174,7 @@ class _Importer:
             for key, item in graphs.items()
         }
         pending = PendingNode(
-            graph=graph, op=f"{domain}::{proto.op_type}" if domain else proto.op_type, name=name,
+            graph=graph, op=op, name=name, bodies=bodies,
             opset=versions[domain], inputs=inputs, attrs=attrs, outputs=list(proto.output),
             reserved=self.tensor_names,
             declared={o: _declared_shape(declared[o]) for o in proto.output if o in declared},
@@ -195,6 +205,23 @@ class _Importer:
         scope.update(made)
         for output, value in made.items():
             graph.origins[output] = Origin("same", value.name)
+
+    def splice(
+        self, body: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value], prefix: str, inputs: Sequence[Value]
+    ) -> list[Value]:
+        """Adds the nodes of a body to the graph around it, for given inputs; its results."""
+        if len(inputs) != len(body.input):
+            raise InvalidModel(
+                f"the body {prefix} has {len(body.input)} inputs, expected are {len(inputs)}", where={"node": prefix}
+            )
+        inner = scope.new_child()
+        names = {item.name: f"{prefix}{item.name}" for item in body.input}
+        inner.update(zip(names.values(), inputs, strict=True))
+        copy = spliced(body, prefix, names)
+        self.add_initializers(copy, graph, inner)
+        for node in in_order(copy.node, inner):
+            self.add_node(node, graph, inner, {})
+        return [inner[item.name] for item in copy.output]
 
     def _refuse_second(
         self, scope: ChainMap[str, Value], name: str, producer: str, where: Mapping[str, str] | None = None

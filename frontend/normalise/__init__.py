@@ -11,6 +11,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     contrib_attention,
     elementwise,
     experts,
+    flex_attention,
     group_query,
     image,
     matrix,
@@ -18,7 +19,8 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     normalization,
     recurrent,
     reduction,
+    training,
 )
-from frontend.normalise.pending import PendingNode, normalise
+from frontend.normalise.pending import APPLIES_BODIES, PendingNode, normalise
 
-__all__ = ["PendingNode", "normalise"]
+__all__ = ["APPLIES_BODIES", "PendingNode", "normalise"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from tensor_types.dtypes import F32, DType, from_numpy
 from tensor_types.errors import InvalidModel
 
 NEWEST = 1 << 30
+APPLIES_BODIES = frozenset({"ai.onnx.preview::FlexAttention"})
+"""Operators that run each of their graph attributes once, so that its nodes stand where the operator stood."""
 
 
 @dataclass
@@ -34,6 +36,8 @@ class PendingNode:
     """Outputs that a helper node makes instead of this one."""
     declared: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     """Shapes of outputs as the file declares them, '' for an extent without a name."""
+    bodies: Mapping[str, Callable[[Sequence[Value]], list[Value]]] = field(default_factory=dict)
+    """Graph attributes of an operator in `APPLIES_BODIES`: each adds its nodes for given inputs, gives its results."""
 
     def input(self, index: int) -> Value | None:
         return self.inputs[index] if index < len(self.inputs) else None

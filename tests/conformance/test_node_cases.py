@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.node_cases import difference, expected_failures, load_cases, run_case
 
 SAMPLE = {
-    "add": "add_uint16", "affinegrid": "affine_grid_3d", "attention": "attention_4d_causal_padded_kv_bf16",
+    "adam": "adam_multiple", "add": "add_uint16", "affinegrid": "affine_grid_3d", "attention": "attention_4d_causal_padded_kv_bf16",
     "averagepool": "averagepool_2d_precomputed_strides", "batch_normalization": "batchnorm_example_training_mode",
     "bernoulli": "bernoulli_double", "bitcast": "bitcast_scalar_float32_to_int32", "cast": "cast_FLOAT_to_INT4",
     "castlike": "castlike_FLOAT_to_FLOAT16", "causal_conv_with_state": "causal_conv_with_state_silu",
@@ -18,6 +18,7 @@ SAMPLE = {
     "cumsum": "cumsum_1d_reverse_exclusive", "deformconv": "deform_conv_with_mask_bias",
     "dequantizelinear": "dequantizelinear_int2", "dft": "dft_irfft",
     "dynamicquantizelinear": "dynamicquantizelinear_max_adjusted", "einsum": "einsum_batch_matmul",
+    "flexattention": "flexattention_relative_positional",
     "gatherelements": "gather_elements_1", "gemm": "gemm_default_scalar_bias", "gridsample": "gridsample_bicubic",
     "groupnormalization": "group_normalization_example", "gru": "gru_reverse", "hannwindow": "hannwindow_symmetric",
     "identity": "identity_sequence", "if_": "if_seq", "layernormalization": "layer_normalization_3d_axis1_epsilon",

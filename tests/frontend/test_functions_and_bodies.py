@@ -8,6 +8,8 @@ import onnx.inliner
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import atc
+from acl_runtime import InferSession
 from frontend import read_model, unsupported
 from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import verify
@@ -259,3 +261,40 @@ def test_a_branch_that_cannot_run_need_not_fit(tmp_path):
     model = model_of(nodes, [info("x", ["n", 3])], [info("y", None)], [constant("two", np.int64(2))])
     graph = imported(tmp_path, model)
     assert [str(d) for d in graph.outputs[0].shape] == ["3", "n"]
+
+
+def test_bodies_that_an_operator_applies_keep_their_tensors_apart(tmp_path) -> None:
+    """Two attentions with equal bodies, whose If reads a tensor of the graph and one of the body."""
+    branches = {
+        f"{word}_branch": helper.make_graph(
+            [N(op, ["scores", "limit"], [f"{word}_out"])], word, [], [info(f"{word}_out", None)]
+        )
+        for word, op in (("then", "Min"), ("else", "Max"))
+    }
+    body = helper.make_graph(
+        [N("Add", ["given", "one"], ["scores"]), N("If", ["flag"], ["out"], **branches)], "mod",
+        [info("given", None)], [info("out", None)], [constant("one", np.float32(1))],
+    )  # fmt: skip
+    nodes = [
+        N("FlexAttention", ["x", "x", "x"], ["y"], domain="ai.onnx.preview", score_mod=body),
+        N("FlexAttention", ["y", "y", "y"], ["z"], domain="ai.onnx.preview", score_mod=body, prob_mod=body),
+    ]
+    inputs = [info("x", [1, 2, 3, 4]), info("limit", []), info("flag", [], BOOL)]
+    onnx.save(model_of(nodes, inputs, [info("z", None)], domains=["ai.onnx.preview"]), tmp_path / "m.onnx")
+    atc.convert(tmp_path / "m.onnx", tmp_path / "m.om")
+    session = InferSession(0, tmp_path / "m.om")
+
+    def attention(x: np.ndarray, limit: np.float32, flag: bool, twice: bool) -> np.ndarray:
+        def mod(a: np.ndarray) -> np.ndarray:
+            return (np.minimum if flag else np.maximum)(a + 1, limit)
+
+        scores = mod(x @ x.swapaxes(-1, -2) / 2)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return (mod(weights) if twice else weights) @ x
+
+    x = np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    for flag in (True, False):
+        limit = np.float32(1.1)
+        wanted = attention(attention(x, limit, flag, False), limit, flag, True)
+        np.testing.assert_allclose(session.infer([x, limit, np.array(flag)])[0], wanted, rtol=1e-5, atol=1e-6)
