@@ -41,7 +41,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "V": "create_exec_config_handle get_op_attr",
     },
     "acl.op": {
-        "R": "load infer_shape update_params register_compile_func unregister_compile_func set_kernel_args "
+        "R": "infer_shape update_params register_compile_func unregister_compile_func set_kernel_args "
         "set_kernel_workspace_sizes start_dump_args stop_dump_args create_kernel set_compile_opt",
         "VR": "get_compile_opt_size:1 get_compile_opt:1",
     },

@@ -13,6 +13,7 @@ import numpy as np
 
 from acl_runtime.chip_programs import ChipKernel, chip_kernels
 from acl_runtime.custom_operators import require_operators
+from acl_runtime.gear_sizes import gear_dims
 from acl_runtime.kernels import Kernel, load_kernels
 from acl_runtime.om import Package, PackageError, open_package
 from acl_runtime.package_layout import CONSTANTS, PORTABLE, chip_instance, json_section, read_objects, section
@@ -30,6 +31,7 @@ class LoadedModel:
 
     host: host class of this machine. instance: the one in use, whose `plan` and `kernels` (one per program) these are.
     segments: those of the plan; constants in the form in which they are stored are views of the mapped file.
+    gears: the sizes that the dims of its inputs may have together, empty for any in their ranges.
     compiled_at_load: programs that neither the package nor this machine's cache had code for.
     """
 
@@ -43,6 +45,7 @@ class LoadedModel:
         self.plan: ModelPlan = read_plan(
             *(json_section(package, section(self.instance, part)) for part in ("plan", "programs"))
         )
+        self.gears = gear_dims(package.header, self.plan.inputs)
         self.kernels: Sequence[Kernel | ChipKernel]
         if chip is None:
             self.kernels, self.compiled_at_load = self._load_native()

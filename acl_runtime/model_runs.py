@@ -46,7 +46,10 @@ class ModelRuns:
     def __init__(self, model: LoadedModel, executor: Executor, keep: bool) -> None:
         self.arenas = Arenas()
         self._memory = ResultMemory(2 * len(model.plan.results))
-        self.segments = [SegmentRuns(s, executor, self.arenas, keep) for s in model.segments]
+        self.segments = [
+            SegmentRuns(s, executor, self.arenas, keep, () if number else model.gears)
+            for number, s in enumerate(model.segments)
+        ]
         self._keep = keep
         self.states = model.plan.states
         self.state = State(self.states)

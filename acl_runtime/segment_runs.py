@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from acl_runtime.binding import Binder, Binding
 from acl_runtime.dims_of_shapes import TensorSpec, solve_dims, solve_late_dims
 from acl_runtime.executor import Executor, aligned_zeros
+from acl_runtime.gear_sizes import require_gear
 from acl_runtime.run_state import RunState
 from acl_runtime.segment import LoadedSegment
 from tensor_types.errors import ResourceLimit
@@ -56,13 +57,18 @@ class Arenas:
 class SegmentRuns:
     """What a session holds of one segment. Several threads may use it at a time."""
 
-    def __init__(self, segment: LoadedSegment, executor: Executor, arenas: Arenas, keep: bool) -> None:
+    def __init__(
+        self, segment: LoadedSegment, executor: Executor, arenas: Arenas, keep: bool,
+        gears: Sequence[Mapping[str, int]] = (),
+    ) -> None:  # fmt: skip
+        """`gears` are the sizes that its dims may have together; none: any in their ranges."""
         self.plan = segment.plan
         self.free: list[RunState] = []
         self._binder = Binder(segment)
         self._executor = executor
         self._arenas = arenas
         self._keep = keep
+        self._gears = gears
         values = [self.plan.values[n] for n in self.plan.inputs]
         self._inputs = [TensorSpec(v.name, v.dtype, v.shape) for v in values]
         self._bindings: OrderedDict[object, Binding] = OrderedDict()
@@ -81,6 +87,7 @@ class SegmentRuns:
                 return binding
         if known is None:
             dims = solve_dims(self._inputs, shapes, self.plan.dims)  # type: ignore[arg-type]
+            require_gear(self._gears, dims)
         else:
             dims = solve_late_dims(self._inputs, shapes, self.plan.dims, known)
         binding = self._binder.bind(dims, self._executor.threads, self._keep)

@@ -1,7 +1,8 @@
 """A command line in ATC's own spelling: its modes, its lines, its exit codes.
 
     --mode=0  converts (the default)             --mode=3  checks the model, writes check_result.json
-    --mode=1  shows a model or package as JSON   --mode=6  shows what a package holds
+    --mode=1  shows a model or package as JSON   --mode=5  shows a dumped graph (ge_proto_*.txt) as JSON
+    --mode=6  shows what a package holds
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atc.console import out, report_error
+from atc.console import out, print_json, report_error
 from atc.options import Options
 from atc.run_conversion import run_conversion
 from atc.spelling import FLAGS, parse
@@ -51,21 +52,46 @@ def _convert(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
     from atc.display import model_info
     from atc.writing import make_folder
 
+    if "singleop" in flags:
+        return _single_operators(flags, options, as_json)
     log = flags.get("log", "info")
     package = Path(flags["output"] + ".om")
     if Path(flags["model"]).exists():
         make_folder(package.parent, "--output")
     quiet, verbose = log in ("error", "null"), log == "debug"
-    code = run_conversion(Path(flags["model"]), package, options, as_json, quiet=quiet, verbose=verbose)
+    code = run_conversion(Path(flags["model"]), package, options, as_json, quiet=quiet, verbose=verbose,
+                          fusion_result=package.parent / "fusion_result.json")  # fmt: skip
     if flags.get("display_model_info") == "1" and not as_json:
         out.print("\n".join(model_info(package)))
     return code
+
+
+def _single_operators(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
+    from atc.single_operator_file import write_operators
+    from atc.writing import make_folder
+
+    folder = Path(flags["output"])
+    make_folder(folder, "--output")
+    made = write_operators(Path(flags["singleop"]), folder, options)
+    if as_json:
+        print_json({"packages": [str(path) for path in made]})
+    else:
+        out.print("\n".join(f"package    {path}" for path in made))
+    return 0
 
 
 def _as_json(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
     from atc.display import model_json, write_json
 
     write_json(Path(flags["json"]), model_json(Path(flags["om"])), "--json")
+    return 0
+
+
+def _text_as_json(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
+    from atc.display import write_json
+    from atc.text_proto import read_text_proto
+
+    write_json(Path(flags["json"]), read_text_proto(Path(flags["om"])), "--json")
     return 0
 
 
@@ -90,4 +116,4 @@ def _show(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
     return 0
 
 
-_MODES: dict[str, Any] = {"0": _convert, "1": _as_json, "3": _check, "6": _show}
+_MODES: dict[str, Any] = {"0": _convert, "1": _as_json, "3": _check, "5": _text_as_json, "6": _show}

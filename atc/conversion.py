@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from atc.check_report import write_check_report
 from atc.chip_instance import aicpu_rows, chip_line, make_chip_instance, require_mode
 from atc.console import Progress
 from atc.custom_operators import import_operators, operators_of
-from atc.fusion_report import fusion_notes
+from atc.fusion_report import fusion_counts, fusion_notes
 from atc.inputs import index_bounds
 from atc.interface import apply_interface
 from atc.options import Options
@@ -75,6 +75,8 @@ class ConvertResult:
     """Operators with floating-point results as the mode leaves them, by the dtype that they compute in."""
     atc_default: dict[str, Any] = field(default_factory=dict)
     """ATC's default mode and how many operators it would run in f16."""
+    fusions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How often something fused, by pass and by family of kernels (`fusion_report.fusion_counts`)."""
     fusion_notes: list[dict[str, str]] = field(default_factory=list)
     """Why kernels end where they do, and what nearly fused."""
     warnings: list[str] = field(default_factory=list)
@@ -132,12 +134,14 @@ class ConvertResult:
 
 @remembered_on_disk()
 def convert(
-    model: str | Path, output: str | Path | None = None, options: Options = _DEFAULTS, progress: Progress | None = None
-) -> ConvertResult:
+    model: str | Path, output: str | Path | None = None, options: Options = _DEFAULTS,
+    progress: Progress | None = None, header: Mapping[str, Any] | None = None,
+) -> ConvertResult:  # fmt: skip
     """Converts an ONNX file to a package and returns what was done.
 
     `output` defaults to the model's path with `.om`. Where the key of `options.sign` is trusted, the package's native
-    code runs as it is. Raises OpenAtcError with code, place and remedy.
+    code runs as it is. `header` are further entries of the package's header. Raises OpenAtcError with code, place and
+    remedy.
     """
     source = Path(model)
     package = Path(output) if output is not None else source.with_suffix(".om")
@@ -205,6 +209,7 @@ def convert(
         estimate_ms=instances[0].report["estimate_ms"],
         chips={i.chip.name: i.summary() for i in instances},
         index_bounds=bounds,
+        fusions=fusion_counts(graph, watch.made),
         fusion_notes=fusion_notes([*shared, *steps]),
         warnings=graph.warnings,
         notes=[*options.notes, *matched],
@@ -219,6 +224,8 @@ def convert(
     }
     with progress.stage("package"), writing("--output"):
         constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
+        resources = {"memory_size": -1 if result.arena_bytes is None else result.arena_bytes,
+                     "stream_num": 1, "event_num": 0}  # fmt: skip
         parts = {i.chip.name: i.part(constants) for i in instances}
         plan = model_to_json(planned)
         table = lay_out(constants, plan)
@@ -232,13 +239,14 @@ def convert(
             chips=parts,
             constants=constants,
             table=table,
-            viewer=viewer_graph(graph, lowered, table, producers, about),
+            viewer=viewer_graph(graph, lowered, table, producers, {**about, **resources}),
             graph_text=to_text(graph),
             report=result.report(),
             header={
                 **about,
                 "operators": operators,
                 **interface,
+                **(header or {}),
             },
         )
         result.package_bytes = package.stat().st_size

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from acl_runtime.om import open_package
-from acl_runtime.om.container import SectionKind
 from acl_runtime.om.replace_file import replace_file
+from acl_runtime.om.writer import PARTS, SIZES
 from atc.inspect_package import inspect_package
 from atc.writing import check_file, writing
 
@@ -16,8 +16,9 @@ from atc.writing import check_file, writing
 def model_info(path: Path) -> list[str]:
     """The lines between ATC's banners: command line, system, resources, parts. PackageError."""
     found = inspect_package(path)
-    header = open_package(path).header
-    parts = {kind: sum(p["bytes"] for p in found["parts"] if p["kind"] == kind.name.lower()) for kind in SectionKind}
+    package = open_package(path)
+    header, sizes = package.header, package.graph().attrs.get(SIZES, ())
+    parts = zip(PARTS, sizes, strict=False) if isinstance(sizes, list | tuple) else ()
     arena = found["memory"]["arena_bytes"]
     return [
         "============ Display Model Info start ============",
@@ -25,7 +26,7 @@ def model_info(path: Path) -> list[str]:
         f"system   info: atc_version[{found['tool']}], soc_version[{found['soc_version']}], framework_type[5].",
         f"resource info: memory_size[{-1 if arena is None else arena} B], "
         f"weight_size[{found['memory']['weights_bytes']} B], stream_num[1], event_num[0].",
-        "om       info: " + ", ".join(f"{kind.name.lower()}_size[{size} B]" for kind, size in parts.items()) + ".",
+        "om       info: " + ", ".join(f"{name}_size[{size} B]" for name, size in parts) + ".",
         "============ Display Model Info end   ============",
     ]
 
@@ -52,7 +53,7 @@ def model_json(path: Path) -> dict[str, Any]:
                 for node in graph.nodes
             ],
         }],
-        "attr": {key: value for key, value in package.header.items() if key in ("tool", "soc_version", "atc_cmdline")},
+        "attr": {key: _plain(value) for key, value in graph.attrs.items()},
     }  # fmt: skip
 
 

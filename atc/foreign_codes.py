@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _CAFFE = "export the model to ONNX: Caffe models are not read"
 _TF = "export the model to ONNX: TensorFlow models are not read"
-_SINGLE = "make an ONNX model of one node: --singleop is not read"
+_SINGLE = "take away what is too much; here it is E13014"
 _DEVICE = "arises where a model runs on a device; pyACL programs here get AscendCL's codes"
 _PLUGIN = "register the operator with atc.register_op"
 _INNER = "look for the code that stands before it: this one only repeats a failure"
@@ -16,14 +16,6 @@ FOREIGN_CODES: dict[str, tuple[str, str]] = {
     "E10004": ("A flag is given without a value", "write --flag=value; here it is E10001"),
     "E10012": ("Gears for a batch on an input without axes", "leave scalars out of --input_shape; here it is E10018"),
     "E10014": ("A size in --input_shape holds something that is no number", "write whole numbers; here it is E10002"),
-    "E10023": ("The file of --singleop is wrong", _SINGLE),
-    "E10024": ("The file of --singleop cannot be opened", _SINGLE),
-    "E10025": ("The file of --singleop is not JSON", _SINGLE),
-    "E10026": ("An operator of --singleop has no name", _SINGLE),
-    "E10027": ("A tensor of --singleop has an attribute that it cannot have", _SINGLE),
-    "E10029": ("An attribute of --singleop has no name", _SINGLE),
-    "E10030": ("An attribute of --singleop has a value that it cannot have", _SINGLE),
-    "E10032": ("A JSON file of a flag cannot be parsed", "mend the file; here the flag's own code names the place"),
     "E10041": ("A package cannot be loaded", "convert the model again; here it is E13005"),
     "E10046": ("A gear of --dynamic_dims has more or fewer sizes than dims are open", "here it is E10045"),
     "E10047": ("Two flags for compressed weights exclude each other", "leave both out: weights are kept as they are"),
@@ -40,7 +32,6 @@ FOREIGN_CODES: dict[str, tuple[str, str]] = {
     "E10404": ("The memory given for an output is too small", _DEVICE),
     "E10405": ("Another number of input buffers than inputs", _DEVICE),
     "E10406": ("Another number of output buffers than outputs", _DEVICE),
-    "E10501": ("An operator of a single-operator call is not known", _SINGLE),
     **dict.fromkeys(
         ("E11001", "E11003", "E11004", "E11005"), ("The inputs of a Caffe model are declared wrongly", _CAFFE)
     ),
@@ -56,7 +47,6 @@ FOREIGN_CODES: dict[str, tuple[str, str]] = {
     "E13002": ("A folder's name is too long", "use a shorter one; here it is E13004"),
     "E13006": ("A file is of another type than the flag wants", "see the flag in docs/flags.md"),
     "E13009": ("Two operators have one name", "nothing to do: names are made unique here"),
-    "E13018": ("A text protobuf cannot be parsed", "mend the line; here the flag's own code names it"),
     "E13023": ("A model, or a part of it, is too large", "nothing to do: weights are mapped here, also above 2 GB"),
     "E13027": ("A service cannot be reached", "nothing here connects to one"),
     **dict.fromkeys(("E13028", "E13029", "E13030"), ("A fusion pass of the user cannot be loaded or run", _PLUGIN)),

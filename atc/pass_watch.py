@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from acl_runtime.om.replace_file import replace_file
+from atc.fusion_switches import FUSIONS
 from atc.writing import make_folder, writing
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.passes import Pass, run_passes
@@ -21,6 +23,29 @@ LARGEST = 1024
 """Elements up to which a constant is written into the ONNX file of a dump."""
 DOMAIN = "openatc"
 """Domain of what ONNX has no operator for: fused kernels, merges of branches, changes of layout."""
+
+
+COUNTED = frozenset(FUSIONS)
+"""Passes whose effects are counted."""
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A pass that adds the nodes that it puts into the graph to the count under its name."""
+
+    step: Pass
+    made: Counter[str]
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    def apply(self, graph: Graph) -> bool:
+        before = {id(node): node for node in graph.nodes}  # holds them, so that their ids are nobody else's
+        changed = self.step.apply(graph)
+        if changed:
+            self.made[self.name] += sum(id(node) not in before for node in graph.nodes)
+        return changed
 
 
 @dataclass
@@ -35,6 +60,8 @@ class PassWatch:
     verify: bool = False
     folder: Path | None = None
     count: int = field(default=0, init=False)
+    made: Counter[str] = field(default_factory=Counter, init=False)
+    """By pass: nodes that it put into the graph, for those of `COUNTED`."""
 
     def run(self, graph: Graph, steps: Iterable[Pass], label: str = "") -> None:
         """Runs the steps; `label` tells the graph of one target from those of others. InvalidGraph names the pass."""
@@ -42,7 +69,10 @@ class PassWatch:
             make_folder(self.folder, "--dump_ir")
             if not self.count:
                 self._write("read", graph)
-        run_passes(graph, steps, verify=self.verify, observer=lambda step, g, _: self._write(f"{step.name}{label}", g))
+        counted = steps if label else [_Counted(s, self.made) if s.name in COUNTED else s for s in steps]
+        run_passes(
+            graph, counted, verify=self.verify, observer=lambda step, g, _: self._write(f"{step.name}{label}", g)
+        )
 
     def check(self, plan: ModelPlan) -> None:
         """PlanError if a plan is unsound for the least sizes, or for each dim twice as long and longer by one."""

@@ -9,13 +9,20 @@ from atc.options import Options
 
 
 def run_conversion(
-    model: Path, output: Path | None, options: Options, json: bool, *, quiet: bool, verbose: bool
-) -> int:
-    """Converts, shows what was done and gives the exit code."""
+    model: Path, output: Path | None, options: Options, json: bool, *, quiet: bool, verbose: bool,
+    fusion_result: Path | None = None,
+) -> int:  # fmt: skip
+    """Converts, shows what was done and gives the exit code. `fusion_result` names the file in which ATC tells what
+    fused."""
     from atc.conversion import convert as convert_model
 
     progress = Progress(None if json or quiet else out)
     result = convert_model(model, output, options, progress)
+    if fusion_result is not None:
+        from atc.display import write_json
+        from atc.fusion_report import fusion_result as in_atcs_structure
+
+        write_json(fusion_result, in_atcs_structure(result.fusions), "--output")
     if json:
         print_json(result.as_dict())
     elif not quiet:

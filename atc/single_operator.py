@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, defs, helper, numpy_helper
 
-from atc import convert
+from atc.conversion import convert
+from atc.options import Options
 from tensor_types.dtypes import DTYPES, DType
 
 Tensor = tuple[DType, tuple[int, ...]]
@@ -125,9 +126,9 @@ _BUILDERS: dict[str, _Builder] = {
 
 def compile_operator(
     path: Path, kind: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], attributes: Mapping[str, Any],
-    constants: Mapping[int, np.ndarray],
+    constants: Mapping[int, np.ndarray], options: Options | None = None, header: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Writes the package of one operator over tensors of fixed dims.
+    """Writes the package of one operator over tensors of fixed dims, with `header` among the entries of its header.
 
     `constants` are inputs whose values are known, by number; the package does not have them as inputs. LookupError if
     there is no such operator or not with these attributes; OpenAtcError if it does not take these tensors.
@@ -149,4 +150,4 @@ def compile_operator(
     with tempfile.TemporaryDirectory(prefix="operator") as folder:
         source = Path(folder) / "operator.onnx"
         onnx.save(model.proto(), source)
-        convert(str(source), str(path))
+        convert(source, path, options or Options(), header=header)

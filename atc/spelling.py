@@ -14,14 +14,15 @@ from atc.options import Options, declared
 from atc.usage import Problems, UsageError, did_you_mean
 
 DRIVER_FLAGS = {
-    "mode": "0 converts, 1 shows a model as JSON, 3 checks, 6 shows what a package holds",
-    "om": "package, or ONNX file, of modes 1 and 6",
+    "mode": "0 converts, 1 shows a model as JSON, 3 checks, 5 shows a dumped graph as JSON, 6 what a package holds",
+    "om": "package, or ONNX file, of modes 1 and 6; ge_proto_*.txt of mode 5",
+    "singleop": "JSON file of single operators: a package for each, in the folder that --output names",
     "display_model_info": "1 shows after the conversion what mode 6 shows",
     "model": "path of the ONNX file",
     "framework": "5 (ONNX)",
     "output": "path of the package without its extension",
     "log": "debug, info, warning, error or null",
-    "json": "without a value: one JSON object on standard output; with a path: the file of mode 1",
+    "json": "without a value: one JSON object on standard output; with a path: the file of modes 1 and 5",
 }
 """Flags that are no options of the conversion itself."""
 
@@ -40,9 +41,14 @@ _NEEDED: dict[str, dict[str, str]] = {
     "0": {"model": "E10054", "framework": "E10007", "output": "E10054", "soc_version": "E10008"},
     "1": {"om": "E10054", "json": "E10054"},
     "3": {"model": "E10054", "framework": "E10007"},
+    "5": {"om": "E10054", "json": "E10054"},
     "6": {"om": "E10054"},
 }
 """Flags that a mode cannot do without, with ATC's code."""
+
+_SINGLE = {"singleop": "E10054", "output": "E10054", "soc_version": "E10008"}
+_NOT_SINGLE = ("model", "framework", "insert_op_conf", "display_model_info")
+"""Flags that --singleop needs, and that it does not go with."""
 
 _LONGEST_PATH = 4096
 
@@ -85,7 +91,15 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
     mode = found.get("mode", "0")
     with problems.gathered():
         _check_mode(mode)
-    for name, code in _NEEDED.get(mode, {}).items():
+    is_single = "singleop" in found
+    with problems.gathered():
+        clash = [n for n in _NOT_SINGLE if n in found] + ["mode"] * (mode != "0")
+        if is_single and clash:
+            raise UsageError(
+                f"--singleop takes no --{clash[0]}", code="E10023", where={"flag": f"--{clash[0]}"},
+                remedy="leave it out: the file names operator, tensors and attributes",
+            )  # fmt: skip
+    for name, code in (_SINGLE if is_single else _NEEDED.get(mode, {})).items():
         if not found.get(name):
             with problems.gathered():
                 raise UsageError(
@@ -101,7 +115,7 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
     with problems.gathered():
         one_of("log", found.get("log", "null"), ("debug", "info", "warning", "error", "null"), "E10010")
     with problems.gathered():
-        if found.get("output", "").endswith(("/", os.sep)):
+        if found.get("output", "").endswith(("/", os.sep)) and not is_single:
             raise UsageError(
                 "--output names a folder", code="E10022", where={"flag": "--output"}, remedy="give a file name"
             )
@@ -120,9 +134,9 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], Options]:
 
 
 def _check_mode(mode: str) -> None:
-    if mode in ("5", "7", "30"):
+    if mode in ("7", "30"):
         raise UsageError(f"--mode={mode} is not available", code="E10055", where={"flag": "--mode"},
-                         remedy="use one of 0, 1, 3, 6: files of other kinds are neither read nor written")  # fmt: skip
+                         remedy="use 0, 1, 3, 5 or 6: files of other kinds are neither read nor written")  # fmt: skip
     one_of("mode", mode, tuple(_NEEDED))
 
 

@@ -14,7 +14,7 @@ from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord
 
 def viewer_graph(
     graph: Graph, lowered: Lowered, table: Mapping[str, StoredConstant], makers: Mapping[str, str],
-    about: Mapping[str, str],
+    about: Mapping[str, str | int],
 ) -> FusedGraph:  # fmt: skip
     """The graph of tasks, constants as `table` lays them out. `makers` are the model's nodes by the tensors that they
     make, `about` is what is said of the model as a whole.

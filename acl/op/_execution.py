@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from acl.op._compiler import operators
 from acl.util import owner_of
 from acl_runtime.device import Code, DataBuffer, DeviceError, TensorDesc, submit
 from acl_runtime.device.operators import Operator
+from acl_runtime.om import PackageError
 
 __all__ = [
     "cast",
@@ -23,6 +25,7 @@ __all__ = [
     "execute",
     "execute_v2",
     "execute_with_handle",
+    "load",
     "set_compile_flag",
     "set_max_op_queue_num",
     "set_model_dir",
@@ -39,13 +42,39 @@ class _Prepared:
 
 @status(text)
 def set_model_dir(folder: str) -> None:
-    """Names the folder of single-operator packages; once. Operators are made at their first use, whatever is there."""
+    """Names the folder of the packages of `atc --singleop`; once. Operators that are not there are made at first use.
+
+    100025 for a file that is no package; packages of other models are passed over.
+    """
     if not Path(folder).is_dir():
         raise DeviceError(Code.READ_MODEL_FAILURE, f"there is no folder {folder}")
     with _lock:
         if _folders:
             raise DeviceError(Code.REPEAT_INITIALIZE, f"the folder is {_folders[0]} already")
+        for path in sorted(Path(folder).rglob("*.om")):
+            try:
+                operators.offer(path)
+            except (PackageError, OSError) as error:
+                raise DeviceError(Code.OP_LOAD_FAILED, f"{path}: {error}") from error
         _folders.append(folder)
+
+
+@status(word, word)
+def load(address: int, size: int) -> None:
+    """Takes the package of a single operator from memory. 100025 for what is none."""
+    if not size:
+        raise DeviceError(Code.INVALID_PARAM, "a size of 0")
+    memory().check(address, size, "the package")
+    data = memory().bytes(address, size).tobytes()
+    with tempfile.TemporaryDirectory(prefix="acl", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "operator.om"
+        path.write_bytes(data)
+        try:
+            is_operator = operators.load(path, threads())
+        except PackageError as error:
+            raise DeviceError(Code.OP_LOAD_FAILED, str(error)) from error
+    if not is_operator:
+        raise DeviceError(Code.OP_LOAD_FAILED, "the package is no single operator's: make it with atc --singleop")
 
 
 @status(word)

@@ -13,12 +13,11 @@ import numpy as np
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.dataset import Dataset
 from acl_runtime.device.memory import Memory
-from acl_runtime.om import PackageError
+from acl_runtime.gear_sizes import BATCH, DIMS, IMAGE, gear_dims
 from acl_runtime.plan_format import PlanValue
 from tensor_types.dims import Dim, evaluate, names
 
-BATCH, IMAGE, DIMS = "batch", "image", "dims"
-MOST = 128
+__all__ = ["BATCH", "DIMS", "IMAGE", "Gears", "gears_of"]
 
 
 @dataclass(frozen=True)
@@ -112,27 +111,10 @@ class Gears:
 
 def gears_of(header: Mapping[str, Any], inputs: Sequence[PlanValue]) -> Gears | None:
     """The gears of a package, None if it has none. PackageError if they do not fit the plan's inputs."""
-    found = header.get("gears")
-    if found is None:
+    dims = gear_dims(header, inputs)
+    if not dims:
         return None
-    try:
-        kind, name = str(found["kind"]), str(found["input"])
-        combinations = tuple(tuple(int(n) for n in c) for c in found["combinations"])
-        by_name = {v.name: v.shape for v in inputs}
-        places: dict[str, int] = {}
-        for row in found["axes"]:
-            shape = by_name[row["input"]]
-            assert shape is not None
-            (dim,) = names(shape[row["axis"]])
-            places[dim] = row["value"]
-        dims = tuple({d: c[n] for d, n in places.items()} for c in combinations)
-        shapes = tuple(tuple(v.shape or ()) for v in inputs)
-        known = {dim for shape in shapes for size in shape for dim in names(size)} <= places.keys()
-        fits = known and kind in (BATCH, IMAGE, DIMS) and 0 < len(combinations) <= MOST
-        if not fits or len({len(c) for c in combinations}) != 1 or any(n < 1 for c in combinations for n in c):
-            raise ValueError("sizes do not fit the inputs")
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, AssertionError) as error:
-        raise PackageError(
-            f"the gears of the package make no sense: {error!r}", remedy="convert the model again"
-        ) from None
-    return Gears(kind, name, combinations, dims, shapes)
+    found = header["gears"]
+    combinations = tuple(tuple(int(n) for n in c) for c in found["combinations"])
+    shapes = tuple(tuple(v.shape or ()) for v in inputs)
+    return Gears(str(found["kind"]), str(found.get("input")), combinations, dims, shapes)

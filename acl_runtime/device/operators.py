@@ -1,11 +1,12 @@
-"""Single operators: a package each, made at first use and kept for the process."""
+"""Single operators: a package each, made before or at first use, and kept for the process."""
 
 from __future__ import annotations
 
+import base64
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from acl_runtime.device.dataset import DataBuffer, TensorDesc, element_type
 from acl_runtime.device.in_flight import Use
 from acl_runtime.device.memory import Memory
 from acl_runtime.device.model import Execution
+from acl_runtime.om import PackageError, open_package
 from acl_runtime.session import InferSession
-from tensor_types.dtypes import DType
+from tensor_types.dtypes import DTYPES, DType
 from tensor_types.errors import OpenAtcError
 
 
@@ -41,6 +43,33 @@ class Operator:
         frozen = tuple((name, _frozen(attributes[name])) for name in sorted(attributes))
         return cls(kind, tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs)), frozen, constants)
 
+    def header(self) -> dict[str, Any]:
+        """As the header of its package has it (`operator`)."""
+        sides = [[[t.name, list(dims)] for t, dims in side] for side in (self.inputs, self.outputs)]
+        constants = {str(number): base64.b64encode(data).decode() for number, data in self.constants}
+        return {"kind": self.kind, "inputs": sides[0], "outputs": sides[1], "attributes": dict(self.attributes),
+                "constants": constants}  # fmt: skip
+
+    @classmethod
+    def of_header(cls, header: Mapping[str, Any]) -> Operator | None:
+        """What `header` put into the header of a package; None if it is no single operator's. PackageError."""
+        found = header.get("operator")
+        if found is None:
+            return None
+        try:
+            sides = [
+                tuple((DTYPES[name], tuple(int(d) for d in dims)) for name, dims in found[key])
+                for key in ("inputs", "outputs")
+            ]
+            frozen = tuple((str(name), _frozen(found["attributes"][name])) for name in sorted(found["attributes"]))
+            constants = tuple((int(n), base64.b64decode(data)) for n, data in found["constants"].items())
+            hash(frozen)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise PackageError(
+                f"the operator of the package makes no sense: {error!r}", remedy="convert it again"
+            ) from None
+        return cls(str(found["kind"]), sides[0], sides[1], frozen, constants)
+
 
 Compiler = Callable[[Path, Operator], None]
 """Writes the package of an operator. LookupError if there is none, OpenAtcError if it does not take the tensors."""
@@ -53,6 +82,25 @@ class Operators:
         self._compiler = compiler
         self._lock = threading.Lock()
         self._sessions: dict[Operator, InferSession] = {}
+        self._packages: dict[Operator, Path] = {}
+
+    def offer(self, path: Path) -> bool:
+        """Uses a package for the operator that it was made of; whether it is one. PackageError, OSError."""
+        operator = Operator.of_header(open_package(path).header)
+        if operator is None:
+            return False
+        with self._lock:
+            self._packages[operator] = path
+        return True
+
+    def load(self, path: Path, threads: int) -> bool:
+        """As `offer`, and makes it ready now, so that the file is not needed any more."""
+        if not self.offer(path):
+            return False
+        operator = Operator.of_header(open_package(path).header)
+        assert operator is not None
+        self.session(operator, threads)
+        return True
 
     def session(self, operator: Operator, threads: int) -> InferSession:
         """OP_NOT_FOUND if there is no such operator or it does not take these tensors."""
@@ -112,6 +160,12 @@ class Operators:
         return Execution(tuple(uses), run)
 
     def _make(self, operator: Operator, threads: int) -> InferSession:
+        package = self._packages.pop(operator, None)
+        if package is not None:
+            try:
+                return InferSession(0, package, threads)
+            except OpenAtcError as error:
+                raise DeviceError(Code.OP_LOAD_FAILED, str(error)) from error
         # The mapping of the file outlives its name.
         with tempfile.TemporaryDirectory(prefix="acl", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "operator.om"

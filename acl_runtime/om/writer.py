@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -34,7 +34,11 @@ MODEL = "model_def"
 """The section that is the MODEL_DEF partition."""
 WEIGHTS = "weights"
 """The section that is the WEIGHTS_DATA partition: every weight once."""
+SIZES = "om_info_list"
+"""The attribute of the model that lists the bytes of `PARTS`."""
+PARTS = ("modeldef", "weight_data", "tbe_kernels", "cust_aicpu_kernel_store", "task_info", "so_store")
 MAX_HEADER_BYTES = 1 << 20
+_MOST_BYTES = (1 << 63) - 1
 
 
 def kind_of(name: str) -> SectionKind:
@@ -65,18 +69,17 @@ def write_package(
         container.check_name(name)
         if name in (HEADER, MODEL):
             raise PackageError(f"the section name {name} is taken", remedy="choose another name")
-    model = encode(fused_graph)
+    room = len(encode(_with_sizes(fused_graph, _MOST_BYTES, [_MOST_BYTES] * len(PARTS))))
     inner: dict[str, Content] = {name: sections[name] for name in sections if name != WEIGHTS}
     inner[HEADER] = _encode_header(header)
     with replace_file(path) as file:
-        weights_offset = container.align(outer.front_size(3) + len(model))
+        weights_offset = container.align(outer.front_size(3) + room)
         weights = _write(file, weights_offset, WEIGHTS, outer.WEIGHTS_DATA, 0, sections.get(WEIGHTS, b""))
         _check_constants(fused_graph, weights.size)
 
         base = container.align(weights_offset + weights.size)
         position = container.first_section_offset((MODEL, WEIGHTS, *inner))
-        digest = hashlib.sha256(model).digest()
-        table = [Section(MODEL, kind_of(MODEL), outer.MODEL_DEF, 0, len(model), digest), weights]
+        table = [weights]
         for name in sorted(inner):
             position = container.align(position)
             content, packed = inner[name], False
@@ -87,6 +90,9 @@ def write_package(
             row = _write(file, base + position, name, container.HOME_PARTITION, position, content)
             table.append(replace(row, deflated=packed))
             position += table[-1].size
+        model = _with_own_size(fused_graph, table)
+        digest = hashlib.sha256(model).digest()
+        table.insert(0, Section(MODEL, kind_of(MODEL), outer.MODEL_DEF, 0, len(model), digest))
         file.truncate(base + position)  # an empty last section may lie beyond the last byte written
         file.seek(base)
         file.write(container.encode_table(table, position))
@@ -105,6 +111,24 @@ def write_package(
         )
         file.write(model)
     return tuple(table)
+
+
+def _with_sizes(graph: FusedGraph, weights: int, sizes: Sequence[int]) -> FusedGraph:
+    return replace(graph, attrs={**graph.attrs, "weight_size": weights, SIZES: list(sizes)})
+
+
+def _with_own_size(graph: FusedGraph, table: Sequence[Section]) -> bytes:
+    """The MODEL_DEF message, in which its own size stands beside those of the sections."""
+
+    def total(*parts: str) -> int:
+        return sum(s.size for s in table if s.name.rpartition("/")[2] in parts)
+
+    weights, kernels, tasks = total(WEIGHTS), total("objects"), total("plan", "programs")
+    model = b""
+    while True:
+        known, model = len(model), encode(_with_sizes(graph, weights, [len(model), weights, kernels, 0, tasks, 0]))
+        if len(model) == known:
+            return model
 
 
 def _encode_header(header: Mapping[str, Any]) -> bytes:

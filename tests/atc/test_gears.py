@@ -16,6 +16,7 @@ from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.options import Options
 from atc.usage import UsageError
+from tensor_types.errors import InvalidModel
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +148,17 @@ def test_a_run_without_shapes_takes_the_last_gear(atc):
     code, out, err = atc("run", "m.om", "--json")
     assert code == 0 and json.loads(out)["outputs"]["y"]["shape"] == [1, 64, 16, 12], out + err
     assert atc("compare", "m.onnx", "m.om")[0] == 0
+
+
+def test_a_session_takes_the_sizes_of_gears_alone():
+    product.convert("m.onnx", "m.om", dynamic_batch_size="1,2,8", input_shape="x:-1,3,8,8;tokens:-1,4,16")
+    session = InferSession(0, "m.om")
+
+    def run(n):
+        return session.infer([np.zeros((n, 3, 8, 8), np.float32), np.zeros((n, 4, 16), np.float32)])
+
+    assert run(8)[0].shape[0] == 8
+    with pytest.raises(InvalidModel, match="n=3 is no gear of the package, which was made for n of 1; 2; 8") as caught:
+        run(3)
+    assert caught.value.code == "E10050" and "convert without gears" in caught.value.remedy
+    assert run(2)[1].shape == (2, 4, 640)
