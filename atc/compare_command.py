@@ -209,12 +209,12 @@ def _report(
     out.print(table("", columns, [_row(r, several) for r in found.shown(all_rows)]))
     states = {s: sum(r.state == s for r in found.rows) for s in STATES}
     counts = ", ".join(f"{n} {s}" for s, n in states.items() if n or s not in ("reference", "unknown"))
-    out.print(f"{len(found.rows)} source tensors: {counts}")
     for note in found.notes:
         out.print(f"inside     {note}")
     for name, share in found.top1.items():
         inputs = f", {len(found.samples)} inputs" if several else ""
         out.print(f"top-1      {name}: {share * 100:.2f} % agree{inputs}")
+    out.print(f"{len(found.rows)} source tensors: {counts}")
     out.print(f"verdict    {_verdict(found)}")
     for name, words in verdicts.items():
         out.print(f"{name.removeprefix('bisect_'):<10} {words if isinstance(words, str) else ', '.join(words)}")

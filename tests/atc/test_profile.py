@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import atc
 from atc.command_line import main
-from atc.profiling.exports import trace
+from atc.profiling.exports import trace, write_op_summary
 from atc.profiling.page import page
 from atc.profiling.report import ProfileReport, profile_package
 
@@ -90,6 +90,20 @@ def test_the_trace_is_well_formed_and_sums_to_the_rows(report: ProfileReport) ->
     for e in arrows:  # a viewer drops an arrow whose end lies in no slice
         assert any(begin - 1e-6 <= e["ts"] <= end + 1e-6 for begin, end in by_lane[e["tid"]])
     assert {"M", "X", "s", "f"} <= {e["ph"] for e in events}
+
+
+def test_two_threads_sum_up_too(report: ProfileReport, tmp_path: Path) -> None:
+    """Bars of all cores against aicore_time; a task takes no longer than its bars together and no less than one."""
+    two = profile_package(Path(report.package), threads=2, runs=2)
+    write_op_summary(tmp_path / "o.csv", two)
+    with open(tmp_path / "o.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    slices = [e for e in trace(two)["traceEvents"] if e["ph"] == "X"]
+    for row in rows:
+        bars = [e["dur"] for e in slices if e["args"]["task"] == int(row["Task ID"])]
+        assert sum(bars) == pytest.approx(float(row["aicore_time(us)"]), abs=0.01)
+        assert max(bars) - 0.01 <= float(row["Task Duration(us)"])
+        assert row["Task Type"] == ("AI_CPU" if row["OP Type"] == "Det" else "AI_CORE")
 
 
 def test_a_name_cannot_leave_the_data_of_the_page(report: ProfileReport) -> None:
