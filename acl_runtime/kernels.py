@@ -13,13 +13,16 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from acl_runtime.executor import LoadedCode, load_object
 from acl_runtime.om import PackageError, trust
 from acl_runtime.om.trust import is_trusted, record_trusted
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.kernel_image import KernelFacts, unpack_image
 from codegen.llvm.sound_program import read_program
+
+if TYPE_CHECKING:
+    from acl_runtime.executor import LoadedCode
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +92,8 @@ def load_kernels(
     `images` are those of the package, in the same order; each is used only if it is trusted, all of them if
     `signature` is. InvalidModel or VerifyError if a text is no sound program.
     """
+    from acl_runtime.executor import load_object  # with LLVM, which compiling elsewhere does not need here
+
     with _lock:
         loaded = {t: kernel for t in dict.fromkeys(texts) if (kernel := _loaded.get((t, host))) is not None}
         found = _images(texts, host, images, signature, known=loaded)

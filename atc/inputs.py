@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acl_runtime.session import TensorInfo
 from atc.usage import UsageError
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 
 if TYPE_CHECKING:
+    from acl_runtime.session import TensorInfo
     from graph_opt.ir import Graph, Value
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
+
+import llvmlite
 
 from codegen.cache_files import CacheFiles, name_of, sources_digest
 from codegen.cache_folder import cache_folder
@@ -26,7 +27,7 @@ _SOURCES = ("codegen/llvm", "codegen/targets", "codegen/tile", "tensor_types")
 @lru_cache(maxsize=1)
 def generator_version() -> str:
     """Digest of the sources that turn a program into code, and of the LLVM that does it, which llvmlite brings."""
-    return name_of(version("llvmlite"), sources_digest(*_SOURCES))
+    return name_of(llvmlite.__version__, sources_digest(*_SOURCES))
 
 
 class ObjectCache(CacheFiles):

@@ -9,8 +9,10 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
+import llvmlite
 
+from codegen.cache_files import CacheFiles, name_of
+from codegen.cache_folder import cache_folder
 from codegen.targets.hosts import HOST_CLASSES, HOSTS
 from tensor_types.errors import EnvironmentProblem
 
@@ -42,12 +44,39 @@ def amx_state() -> str:
 def machine_features() -> frozenset[str]:
     """Features of this processor as LLVM names them, 'zen' for AMD's Zen cores and 'apple' for Apple's.
 
-    Asked once: LLVM takes 0.3 ms to list them, and every row of the table of classes is compared with them.
+    Asked once, as every row of the table of classes is compared with them.
     """
     if machine_architecture() == "aarch64":
         return frozenset({"neon"} | (_apple_features() if sys.platform == "darwin" else _linux_arm_features()))
+    return frozenset(_x86_features())
+
+
+def _x86_features() -> set[str]:
+    """What LLVM says, remembered in the cache for this processor: a conversion whose kernels are cached, or a run, need
+    not load LLVM to ask."""
+    processor = _processor()
+    files = CacheFiles(cache_folder() / "processors", 1 << 20)
+    name = name_of(llvmlite.__version__, processor)
+    known = files.read(name) if processor else None
+    if known is not None:
+        return set(known.decode().split())
+    import llvmlite.binding as llvm
+
     found = {name for name, present in llvm.get_host_cpu_features().items() if present}
-    return frozenset(found | ({"zen"} if llvm.get_host_cpu_name().startswith("znver") else set()))
+    found |= {"zen"} if llvm.get_host_cpu_name().startswith("znver") else set()
+    if processor:
+        files.write(name, " ".join(sorted(found)).encode())
+    return found
+
+
+def _processor() -> str:
+    """What Linux says of the model and the features of the first core; "" where nobody says it."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return ""
+    kept = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    return "\n".join(line for line in first.splitlines() if line.startswith(kept))
 
 
 def machine_architecture() -> str:

@@ -14,8 +14,9 @@ from codegen.llvm.worker_pool import POOL, WorkerFailed, answer_of, compile_seco
 from codegen.tile.verifier import VerifyError
 from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 
-_PROGRAMS_PER_WORKER = 4
-"""Starting another worker pays off from about this many programs on."""
+_BYTES_PER_WORKER = 16 << 10
+"""Another worker pays off from about this much text of programs on: it takes a fifth of a second to start, in which one
+compiles about as much."""
 
 
 class CompileError(OpenAtcError):
@@ -27,10 +28,10 @@ class CompileError(OpenAtcError):
 _RAISED: dict[str, type[OpenAtcError]] = {c.__name__: c for c in (InvalidModel, ResourceLimit)}
 
 
-def worker_count(programs: int) -> int:
-    """How many workers compile so many programs: at most one a core."""
+def worker_count(programs: Sequence[bytes]) -> int:
+    """How many workers compile these programs: at most one a core, and one a program."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, -(-programs // _PROGRAMS_PER_WORKER)))
+    return max(1, min(cores, len(programs), -(-sum(map(len, programs)) // _BYTES_PER_WORKER)))
 
 
 def compile_many(programs: Sequence[bytes], target: str, workers: int | None = None) -> list[bytes]:
@@ -53,7 +54,7 @@ class Compilation:
         self._results: list[bytes | OpenAtcError | None] = [None] * len(programs)
         self._queue = iter(range(len(programs)))
         self._lock = threading.Lock()
-        count = min(workers or worker_count(len(programs)), len(programs))
+        count = min(workers or worker_count(programs), len(programs))
         self._threads = [threading.Thread(target=self._feed, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()

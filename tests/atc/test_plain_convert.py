@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,6 @@ import pytest
 
 from atc import cli, run_conversion
 from atc.plain_convert import plain_convert
-
-ROOT = Path(__file__).parents[2]
 
 PLAIN = [
     "m.onnx",
@@ -55,15 +51,3 @@ def test_what_is_not_plain_is_left_to_typer(line: str) -> None:
 def test_only_conversions_are_read() -> None:
     assert plain_convert([]) is None
     assert plain_convert(["run", "m.onnx"]) is None
-
-
-def test_a_conversion_imports_no_typer() -> None:
-    code = (
-        "import sys, atc.plain_convert as p, atc.command_line\n"
-        "p.PlainConvert.run = lambda self: 0\n"
-        "try: atc.command_line.main(['convert', 'm.onnx', '-q'])\n"
-        "except SystemExit as end: assert not end.code\n"
-        "bad = [m for m in ('typer', 'pydantic', 'numpy', 'onnx') if m in sys.modules]\n"
-        "assert not bad, bad"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)

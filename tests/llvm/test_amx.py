@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -387,8 +388,9 @@ def test_amx_needs_the_permission_of_the_system(monkeypatch: pytest.MonkeyPatch,
     features = dict.fromkeys([*FEATURES, *(["avx512vnni"] if vnni else [])], True)
     monkeypatch.delenv("OPENATC_HOST", raising=False)
     monkeypatch.setattr(detect.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(detect.llvm, "get_host_cpu_features", lambda: features)
-    monkeypatch.setattr(detect.llvm, "get_host_cpu_name", lambda: "sapphirerapids")
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: features)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "sapphirerapids")
+    monkeypatch.setattr(detect, "_processor", lambda: "")  # nothing is remembered of it
     monkeypatch.setattr(detect, "machine_features", detect.machine_features.__wrapped__)  # asks anew
     monkeypatch.setattr(detect, "request_amx", lambda: asked.append(1) or granted)
     if not vnni:
@@ -417,3 +419,14 @@ def test_the_permission_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> No
         assert [detect.request_amx() for _ in range(3)] == [answer == 0] * 3
         assert calls == [(158, 0x1023, 18)]
     detect.request_amx.cache_clear()
+
+
+def test_llvm_is_asked_once_for_each_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENATC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(detect, "_processor", lambda: "one")
+    expected = detect._x86_features()
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"avx": True, "fma": False})
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver3")
+    assert detect._x86_features() == expected
+    monkeypatch.setattr(detect, "_processor", lambda: "another")
+    assert detect._x86_features() == {"avx", "zen"}
