@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from graph_opt.fusion.hypothetical import as_if
-from graph_opt.ir.core import AttrValue, Graph, Node
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.outline import outline
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
-from tensor_types.formats import channels_last
+from tensor_types.formats import PLAIN, Format, channels_last
 
 NO_FAMILY = "no kernel for it"
 
@@ -86,25 +86,26 @@ class Kernels:
         family = self.of_node(node)
         return NO_FAMILY if family is None else self.why_not(_alone(graph, node, family))
 
+    def preferred_format(self, op: str, data: Value) -> Format:
+        """The format in which the family of an operator wants its data."""
+        family = self.of_anchor(op)
+        wants = family is not None and family.prefers == "channels_last" and data.shape is not None and data.rank >= 3
+        return channels_last(data.rank) if wants else PLAIN
+
     def why_not_as(
         self, graph: Graph, node: Node, *, dtypes: Mapping[int, DType] | None = None, absent: Collection[int] = (),
-        op: str = "", attrs: Mapping[str, Mapping[str, AttrValue]] | None = None, laid_out: bool = False,
+        op: str = "", attrs: Mapping[str, Mapping[str, AttrValue]] | None = None, data_format: Format | None = None,
+        data: Collection[int] = (0,),
     ) -> str | None:  # fmt: skip
-        """The same of a node as it would be with other operands, see `hypothetical.as_if`.
-
-        With `laid_out` its data is in the format that the family prefers, as layout selection will give it.
-        """
+        """The same of a node as it would be with other operands, see `hypothetical.as_if`."""
         family = self.of_anchor(op) if op else self.of_node(node)
         if family is None:
             return NO_FAMILY
-        data = node.input(0)
-        format_ = None
-        if laid_out and family.prefers == "channels_last" and data is not None and data.shape is not None:
-            format_ = channels_last(data.rank) if data.rank >= 3 else None
         try:
             fused = as_if(
-                graph, node, family.name, dtypes=dtypes, absent=absent, op=op, attrs=attrs, data_format=format_
-            )
+                graph, node, family.name, dtypes=dtypes, absent=absent, op=op, attrs=attrs, data_format=data_format,
+                data=data,
+            )  # fmt: skip
         except InvalidModel as error:
             return error.message
         return self.why_not(fused)

@@ -21,13 +21,14 @@ _COUNTED = 64
 def as_if(
     graph: Graph, node: Node, family: str, *, dtypes: Mapping[int, DType] | None = None, absent: Collection[int] = (),
     op: str = "", attrs: Mapping[str, Mapping[str, AttrValue]] | None = None, data_format: Format | None = None,
+    data: Collection[int] = (0,),
 ) -> Node:  # fmt: skip
     """The node as a Fused node of a family, in a graph of its own, its results typed anew.
 
     `dtypes` are those of inputs that change, by index; the constants in the body of a Fused node change with them.
     Inputs in `absent` are left out. `op` is another operator than the node's, `attrs` gives further attributes by
-    operator. `data_format` is that of the first input and the results. Large constants are stood in for by others of
-    their dtype and shape, so that layers which are alike get one answer.
+    operator. `data_format` is that of the results and of the inputs in `data` that have its rank. Large constants are
+    stood in for by others of their dtype and shape, so that layers which are alike get one answer.
     """
     there = Graph(dims=graph.dims)
     changed = dtypes or {}
@@ -38,7 +39,8 @@ def as_if(
     copies: dict[Value, Value] = {}
     for index, value in enumerate(outside):
         if value is not None and value not in copies and (index not in absent or fused is not None):
-            format_ = data_format if index == 0 and data_format is not None else value.format
+            laid_out = data_format is not None and index in data and fits(data_format, value)
+            format_ = data_format if laid_out and data_format is not None else value.format
             copies[value] = _copy(there, value, changed.get(index, value.dtype), format_)
     for member in inside:
         left_out = absent if fused is None else ()
@@ -53,7 +55,8 @@ def as_if(
         while operands and operands[-1] is None:
             operands.pop()
         for value in member.outputs:
-            copies[value] = there.add_value(value.name, value.dtype, None, format=data_format or value.format)
+            format_ = data_format if data_format is not None and fits(data_format, value) else value.format
+            copies[value] = there.add_value(value.name, value.dtype, None, format=format_)
         name = op or member.op
         made = there.add_node(name, operands, [copies[v] for v in member.outputs], member.attrs, name=member.name)
         made.attrs.update((attrs or {}).get(name, {}))
@@ -62,6 +65,14 @@ def as_if(
     used = [v for v in inside[-1].outputs if v.uses or graph.is_output(v)] or inside[-1].outputs[:1]
     results = used if fused is None else fused.outputs
     return outline(there, there.nodes, family, own, public=[copies[v] for v in results]).node
+
+
+def fits(format_: Format, value: Value) -> bool:
+    """True if a value of that rank, no constant, can have the format."""
+    permutation = format_.permutation
+    if value.shape is None or value.is_constant or permutation is None:
+        return False
+    return len(permutation) == value.rank
 
 
 def _copy(graph: Graph, value: Value, dtype: DType, format_: Format) -> Value:

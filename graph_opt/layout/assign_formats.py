@@ -5,6 +5,7 @@ Rules, applied to the nodes in order:
 2. Operators that work at any order of axes (element-wise, Concat, Slice, Pad, Split, Resize, reductions of families
    that take channels last and that keep dims) follow their inputs: if one of full rank is channels last, all are made
    so, and the outputs are.
+   So they do only where their family has a kernel for that (`Kernels.why_not_as`).
 3. Reshapes that keep N and C and only regroup spatial axes keep channels last.
 4. Everything else takes and gives plain data; so do graph inputs and outputs and the values that subgraphs use.
 A relayout that moves only axes of extent 1 costs nothing: lowering turns it into an alias.
@@ -42,6 +43,8 @@ class AssignFormats:
         for node in list(graph.nodes):
             wanted = _wanted_format(node, wanting, following)
             data = _data_inputs(node, wanting)
+            if wanted is not None and node.op in following and not self._has_kernel(graph, node, wanted, data):
+                wanted = None
             for index, value in enumerate(node.inputs):
                 if value is None or value.is_constant or value.shape is None:
                     continue
@@ -66,6 +69,10 @@ class AssignFormats:
                 rewriter.redirect([u for u in uses if u[0].op != "Relayout" or u[0].output is not plain], value)
         return changed
 
+    def _has_kernel(self, graph: Graph, node: Node, format_: Format, data: Sequence[int]) -> bool:
+        """True if the node has a kernel in that format, or needs none."""
+        return node.op == "IfMerge" or self.kernels.why_not_as(graph, node, data_format=format_, data=data) is None
+
 
 def _reads_plain(node: Node, value: Value, wanting: set[str]) -> bool:
     """A convolution copies its padded input anyway; with few channels it puts them in place on the way."""
@@ -86,14 +93,17 @@ def _wanted_format(node: Node, wanting: set[str], following: set[str]) -> Format
         return channels_last(first.rank) if first is not None and first.shape is not None and first.rank >= 3 else None
     if node.op in _REGROUP:
         return first.format if first is not None and _regroups_spatial_axes(first, node.output) else None
-    declared = ops.get(node.op)
-    elementwise = declared is not None and declared.kind == "elementwise"
-    if not elementwise and not (node.op in following and _keeps_rank(node)):
+    if not _is_elementwise(node) and not (node.op in following and _keeps_rank(node)):
         return None
     formats = [v.format for v in node.inputs if v is not None and not v.is_constant and not v.format.is_plain]
     if not formats or any(o.shape is None or o.rank != _rank(formats[0]) for o in node.outputs):
         return None
     return formats[0]
+
+
+def _is_elementwise(node: Node) -> bool:
+    declared = ops.get(node.op)
+    return declared is not None and declared.kind == "elementwise"
 
 
 def _keeps_rank(node: Node) -> bool:

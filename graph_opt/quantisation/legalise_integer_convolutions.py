@@ -57,15 +57,19 @@ class LegaliseIntegerConvolutions:
         return self._has_float_kernel(rewriter.graph, node, dtype) and _as_floats(rewriter, node, codes, dtype)
 
     def _has_byte_kernel(self, graph: Graph, node: Node, x: DType, w: DType) -> bool:
-        return self.kernels.why_not_as(graph, node, dtypes={0: x, 1: w}, absent=(2, 3), laid_out=True) is None
+        return self._has_kernel(graph, node, node.op, x, w)
 
     def _has_float_kernel(self, graph: Graph, node: Node, dtype: DType) -> bool:
         """True as well where a cube without f32 takes bytes in f16, which holds them and their differences."""
-        dtypes = [dtype] if dtype == F64 else [dtype, F16]
-        return any(
-            self.kernels.why_not_as(graph, node, op="Conv", dtypes={0: d, 1: d}, absent=(2, 3), laid_out=True) is None
-            for d in dtypes
-        )
+        return any(self._has_kernel(graph, node, "Conv", d, d) for d in ([F64] if dtype == F64 else [F32, F16]))
+
+    def _has_kernel(self, graph: Graph, node: Node, op: str, x: DType, w: DType) -> bool:
+        """Whether there is a kernel of bytes or floats without zero points, in the format that layout will give it."""
+        source = node.inputs[0]
+        assert source is not None
+        format_ = self.kernels.preferred_format(op, source)
+        ask = {"op": op, "dtypes": {0: x, 1: w}, "absent": (2, 3), "data_format": format_}
+        return self.kernels.why_not_as(graph, node, **ask) is None  # type: ignore[arg-type]
 
 
 def _has_pads(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from graph_opt.ir import Graph
+from graph_opt.ir import Graph, Node
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import verify
 from graph_opt.layout.assign_formats import AssignFormats
@@ -76,3 +76,21 @@ def test_a_convolution_of_few_channels_reads_plain_data() -> None:
     assert conv.inputs[0] is graph.inputs[0]
     assert conv.output.format == channels_last(4)
     assert relayouts(graph) == 1
+
+
+def test_an_operator_without_a_kernel_in_that_order_gets_plain_data() -> None:
+    def plain_only(node: Node) -> str | None:
+        return "plain only" if any(v.format != PLAIN for v in node.inputs if v is not None) else None
+
+    text = """graph g(%x: f32[n, 8, h, w]) -> (%y) {
+  const %w: f32[4, 8, 1, 1] = splat 0.5
+  %c = Conv(%x, %w)
+  %y = Concat(%c, %c) {axis=1}
+}
+"""
+    for refuses, expected in ((lambda _: None, "nhwc"), (plain_only, "plain")):
+        graph = parse(text)
+        conv, movement = KERNELS.families[0], family("movement", ["Concat"], refuses=refuses)
+        AssignFormats(of(conv, movement)).apply(graph)
+        verify(graph)
+        assert formats(graph) == {"Conv": "nhwc", "Concat": expected}

@@ -46,7 +46,8 @@ def check(text: str, asked: Kernels = CHIP, **shapes: tuple[str, list[int]]) -> 
     products = [n for n in after.nodes if n.op in ("MatMulInteger", "ConvInteger")]
     assert products
     for node in products:
-        assert asked.why_not_as(after, node, laid_out=True) is None
+        data = asked.preferred_format(node.op, node.inputs[0])
+        assert asked.why_not_as(after, node, data_format=data) is None
     np.testing.assert_array_equal(run(after, feeds), run(before, feeds))
     return after
 
