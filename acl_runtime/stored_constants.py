@@ -149,7 +149,7 @@ def lay_out(constants: Mapping[str, Recipe], plan: Mapping[str, Any] | None = No
         forms = wanted.get(name, [])
         chosen = CANONICAL if any(f.is_canonical for f in forms) else next(iter(forms), CANONICAL)
         nbytes = chosen.of(recipe).nbytes
-        if nbytes > max(_MOST_PADDING * recipe.nbytes, _SMALL):
+        if nbytes > max(_MOST_PADDING * recipe.nbytes, _SMALL) or not chosen.packing.is_invertible:
             chosen, nbytes = CANONICAL, recipe.nbytes
         table[name] = StoredConstant(recipe.dtype.name, recipe.shape, position, form=chosen)
         position = align(position + nbytes)

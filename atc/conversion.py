@@ -169,7 +169,10 @@ def convert(
     watch = PassWatch(options.verify_ir, options.dump_ir)
     disabled = options.passes_left_out
     shared = without(shared_passes(), disabled)
-    steps = without(target_passes(kernels([host, portable_class]), options.precision_mode, classes), disabled)
+    host_passes = target_passes(
+        kernels([host, portable_class]), options.precision_mode, classes, options.high_precision
+    )
+    steps = without(host_passes, disabled)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
         watch.run(graph, shared)

@@ -65,10 +65,7 @@ WITHOUT_EFFECT: dict[str, WithoutEffect] = {
     "aicore_num": WithoutEffect("the estimate counts every core of the chip"),
     "device_id": WithoutEffect(_HOST),
     "target": WithoutEffect(_HOST),
-    "op_select_implmode": WithoutEffect(
-        _KERNELS, ("high_performance", "high_precision", "high_performance_for_all", "high_precision_for_all")
-    ),
-    "optypelist_for_implmode": WithoutEffect(_KERNELS),
+    "optypelist_for_implmode": WithoutEffect("--op_select_implmode counts for every operator"),
     "allow_hf32": _true_or_false("products of f32 are computed in f32"),
     "deterministic": _zero_or_one("results are the same in every run"),
     "deterministic_level": WithoutEffect("results are the same in every run", ("0", "1", "2", "3")),

@@ -24,6 +24,9 @@ class Noted(NamedTuple):
     notes: tuple[str, ...]
 
 
+IMPLEMENTATION_MODES = ("high_performance", "high_precision", "high_performance_for_all", "high_precision_for_all")
+
+
 def one_of(flag: str, value: str, known: Sequence[str], code: str = "E10001") -> str:
     """The value if it is known."""
     if value not in known:
@@ -41,6 +44,13 @@ def boolean(flag: str, value: Any) -> bool:
         return True
     one_of(flag, word, (*_TRUE, *_FALSE), "E10005")
     return False
+
+
+def implementation_mode(flag: str, value: Any) -> bool:
+    """True where ATC's mode of implementation asks for precision."""
+    mode = str(value)
+    one_of(flag, mode, IMPLEMENTATION_MODES)
+    return mode.startswith("high_precision")
 
 
 def path(flag: str, value: Any) -> Path | None:

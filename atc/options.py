@@ -109,6 +109,10 @@ class Options:
     op_precision_mode: Wishes = option(
         (), "ini file of variants by operator type or node name", op_precision_mode, value="path", reported=False
     )
+    high_precision: bool = option(
+        False, "convolutions are sums over their windows, without Winograd's shorter way", values.boolean, value="",
+        also={"op_select_implmode": (values.implementation_mode, ", ".join(values.IMPLEMENTATION_MODES))},
+    )  # fmt: skip
     custom_op: tuple[str, ...] = option(
         (), "module, or .py file, that registers custom operators", values.words, several=True, reported=False
     )

@@ -69,6 +69,7 @@ _TABLE = (
     PassRow("choose-precision", "Each operator gets its dtype by the precision mode.", required=True),
     PassRow("legalise-products", "Products whose dtype the chip's cube lacks get one that it has.", required=True),
     PassRow("assign-formats", "Images become channels-last where kernels want it.", required=True),
+    PassRow("direct-convolutions", "With --high_precision: convolutions stay sums over their windows.", required=True),
     PassRow("fuse-piecewise", "Cuts and joins with arithmetic between them become one kernel."),
     PassRow("fuse-regions", "What is left becomes kernels: an anchor with what follows it, or loops.", required=True),
 )

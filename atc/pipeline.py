@@ -20,6 +20,7 @@ from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
 from graph_opt.precision.choose_precision import ChoosePrecision
+from graph_opt.precision.direct_convolutions import DirectConvolutions
 from graph_opt.precision.legalise_products import LegaliseProducts
 from graph_opt.precision.lists import DEFAULT
 from graph_opt.precision.overrides import Overrides
@@ -96,9 +97,12 @@ def shared_passes() -> list[Pass]:
 
 
 def target_passes(
-    kernels: Kernels, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES
+    kernels: Kernels, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES, high_precision: bool = False
 ) -> list[Pass]:
-    """What the graph for the kernels' targets goes through: choose dtypes, lay out, fuse what the kernels can do."""
+    """What the graph for the kernels' targets goes through: choose dtypes, lay out, fuse what the kernels can do.
+
+    With `high_precision` kernels add in the order that the operators' definitions have.
+    """
     halves = any(t.kind == "chip" and not t.cube.rate(F32) for t in kernels.targets)
     return [
         LegaliseIntegerMatmuls(kernels),
@@ -110,6 +114,7 @@ def target_passes(
         *([LegaliseProducts(kernels)] if halves else []),  # others have nothing that is worth asking
         AssignFormats(kernels),
         EliminateDeadCode(),
+        *([DirectConvolutions()] if high_precision else []),
         FusePiecewise(kernels),
         FuseRegions(kernels),
     ]

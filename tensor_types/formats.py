@@ -14,10 +14,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
+from tensor_types.cook_toom import cook_toom
 from tensor_types.dims import Dim, ceildiv
 
 
@@ -54,7 +56,19 @@ class Pad:
         return f"pad({self.axis},{self.before},{self.after})"
 
 
-Step: TypeAlias = Permute | Split | Pad
+@dataclass(frozen=True)
+class Transformed:
+    """Axis `axis`, which holds the taps of a window, becomes the points of the scheme of `outputs` outputs
+    (`tensor_types.cook_toom`). Elements are rounded: the one step that has no way back."""
+
+    axis: int
+    outputs: int
+
+    def __str__(self) -> str:
+        return f"points({self.axis},{self.outputs})"
+
+
+Step: TypeAlias = Permute | Split | Pad | Transformed
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,11 @@ class Format:
     @property
     def is_plain(self) -> bool:
         return not self.steps
+
+    @property
+    def is_invertible(self) -> bool:
+        """True if the logical tensor can be read back to the bit."""
+        return not any(isinstance(step, Transformed) for step in self.steps)
 
     @property
     def permutation(self) -> tuple[int, ...] | None:
@@ -82,6 +101,11 @@ class Format:
                 dims = [dims[p] for p in step.perm]
             elif isinstance(step, Split):
                 dims[step.axis : step.axis + 1] = [ceildiv(dims[step.axis], step.factor), step.factor]
+            elif isinstance(step, Transformed):
+                taps = dims[step.axis]
+                if not isinstance(taps, int):
+                    raise ValueError(f"format {self} transforms an axis of a run-time size")
+                dims[step.axis] = cook_toom(step.outputs, taps).points
             else:
                 dims[step.axis] = dims[step.axis] + (step.before + step.after)
         return tuple(dims)
@@ -97,12 +121,16 @@ class Format:
                 array = _padded(array, step.axis, 0, blocks * step.factor - size)
                 shape = array.shape
                 array = array.reshape(shape[: step.axis] + (blocks, step.factor) + shape[step.axis + 1 :])
+            elif isinstance(step, Transformed):
+                array = to_points(array, step.axis, step.outputs)
             else:
                 array = _padded(array, step.axis, step.before, step.after)
         return np.asarray(array, order="C")  # unlike ascontiguousarray it keeps a scalar one
 
     def to_logical(self, array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
         """The logical tensor of `shape` from its physical array; ValueError if the shapes do not belong together."""
+        if not self.is_invertible:
+            raise ValueError(f"format {self} has no way back")
         shapes = [tuple(shape)]
         for i in range(len(self.steps)):
             shapes.append(Format(self.steps[: i + 1]).physical_shape(shape))  # type: ignore[arg-type]
@@ -115,13 +143,22 @@ class Format:
                 size = array.shape[step.axis] * array.shape[step.axis + 1]
                 array = array.reshape(array.shape[: step.axis] + (size,) + array.shape[step.axis + 2 :])
                 array = array[(slice(None),) * step.axis + (slice(0, before[step.axis]),)]
-            else:
+            elif isinstance(step, Pad):
                 end = step.before + before[step.axis]
                 array = array[(slice(None),) * step.axis + (slice(step.before, end),)]
         return array
 
     def __str__(self) -> str:
         return " ".join(map(str, self.steps)) if self.steps else "plain"
+
+
+def to_points(array: np.ndarray, axis: int, outputs: int) -> np.ndarray:
+    """The taps along an axis as the points of a scheme, in the array's dtype. ValueError if there is no such scheme."""
+    taps, trail = array.shape[axis], array.shape[axis + 1 :]
+    scheme = cook_toom(outputs, taps)
+    matrix = np.array([[float(c) for c in row] for row in scheme.weights], array.dtype)
+    made: np.ndarray = np.matmul(matrix, array.reshape(-1, taps, prod(trail)))
+    return made.reshape(*array.shape[:axis], scheme.points, *trail)
 
 
 def _padded(array: np.ndarray, axis: int, before: int, after: int) -> np.ndarray:
@@ -139,7 +176,7 @@ def parse_format(text: str) -> Format:
         return PLAIN
     steps: list[Step] = []
     for word in text.split():
-        match = re.fullmatch(r"(perm|split|pad)\(([\d,]+)\)", word)
+        match = re.fullmatch(r"(perm|split|pad|points)\(([\d,]+)\)", word)
         if not match:
             raise ValueError(f"not a format step: {word!r}")
         numbers = tuple(int(n) for n in match[2].split(","))
@@ -151,6 +188,8 @@ def parse_format(text: str) -> Format:
             steps.append(Split(*numbers))
         elif match[1] == "pad" and len(numbers) == 3:
             steps.append(Pad(*numbers))
+        elif match[1] == "points" and len(numbers) == 2 and numbers[1] > 0:
+            steps.append(Transformed(*numbers))
         else:
             raise ValueError(f"not a format step: {word!r}")
     return Format(tuple(steps))

@@ -26,8 +26,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tensor_types.cook_toom import cook_toom
 from tensor_types.dtypes import DTYPES, F16, DType, from_numpy
-from tensor_types.formats import Format, Permute, Split
+from tensor_types.formats import Format, Permute, Split, Transformed, to_points
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """For each axis the first index and the one behind the last."""
@@ -318,6 +319,32 @@ class Padded(_Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Points(_Step):
+    """The taps along an axis as the points of Cook-Toom's scheme of so many outputs."""
+
+    axis: int
+    outputs: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        points = cook_toom(self.outputs, self.of.shape[self.axis]).points
+        return (*self.of.shape[: self.axis], points, *self.of.shape[self.axis + 1 :])
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.of.dtype
+
+    def _own(self) -> Hashable:
+        return self.axis, self.outputs
+
+    def read(self, box: Box) -> np.ndarray:
+        whole = (*box[: self.axis], (0, self.of.shape[self.axis]), *box[self.axis + 1 :])
+        first, end = box[self.axis]
+        made = to_points(self.of.read(whole), self.axis, self.outputs)
+        return made[(slice(None),) * self.axis + (slice(first, end),)]
+
+
+@dataclass(frozen=True, eq=False)
 class Joined(Recipe):
     """Parts end to end along an axis."""
 
@@ -489,6 +516,8 @@ def pack(of: Recipe, form: Format) -> Recipe:
             count = -(-extent // step.factor)
             of = _pad(of, step.axis, 0, count * step.factor - extent)
             of = reshape(of, (*of.shape[: step.axis], count, step.factor, *of.shape[step.axis + 1 :]))
+        elif isinstance(step, Transformed):
+            of = Points(of, step.axis, step.outputs)
         else:
             of = _pad(of, step.axis, step.before, step.after)
     return of

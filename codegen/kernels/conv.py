@@ -25,6 +25,14 @@ from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_
 from codegen.kernels.region_space import Space, order
 from codegen.kernels.region_task import KernelTask, physical
 from codegen.kernels.tiling import Tiling, first_fit
+from codegen.kernels.winograd_core import (
+    WinogradTiling,
+    emit_winograd,
+    is_faster,
+    transformed_packing,
+    transformed_shape,
+    winograd_tilings,
+)
 from codegen.targets.target import Target
 from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
@@ -66,7 +74,7 @@ def lower_conv(node: Node, target: Target, tiling: Tiling | None = None) -> list
         return []
 
     def way() -> _Way:
-        return _Lowering(node, target, x, w, bias).way()
+        return _Lowering(node, target, x, w, bias).way(tiling)
 
     return first_fit(way().candidates, lambda chosen: way().emit(chosen), tiling)
 
@@ -101,8 +109,8 @@ class _Lowering:
         self.task = KernelTask(self.node, "conv", self.target)
         self.paths = MemoryPaths(self.task, self.target)
 
-    def way(self) -> _Way:
-        """How the node is computed; to be called once."""
+    def way(self, given: Tiling | None = None) -> _Way:
+        """How the node is computed, which may follow from the tiling that is given; to be called once."""
         if any(v.shape != self.shape or v.format != self.format for _, v in self.outputs):
             raise NotLowerable("results of different shapes or formats")
         assert self.w.shape is not None and self.x.shape is not None
@@ -129,6 +137,9 @@ class _Lowering:
                 return made
         conv = replace(conv, batch=self.task.extent(self.x.shape[0]), axes=self._program_axes(axes))
         space = self._space(merge=False)
+        wanted = isinstance(given, WinogradTiling) or given is None and is_faster(conv, self.target)
+        if wanted and not self.anchor.attrs.get("direct"):
+            return _Way(winograd_tilings(conv, self.target), lambda chosen: self._emit_points(chosen, conv, space))
         return self._product(conv, space, pixelwise=False)
 
     def _together(self, channels: int) -> int:
@@ -187,6 +198,18 @@ class _Lowering:
             emit_conv_on_cube(self.paths, conv, tiling, x, weight, finish)
         else:
             emit_conv(task, conv, tiling, x, weight, finish)
+        return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
+
+    def _emit_points(self, tiling: WinogradTiling, conv: ConvShape, space: Space) -> list[Record]:
+        task = self.task
+        x = task.operand(self.x, shape=conv.input_shape())
+        permute, packing = transformed_packing(conv, tiling)
+        weight = task.operand(self.w, shape=transformed_shape(conv, tiling), permute=permute, packing=packing)
+
+        def finish(acc: View, index: tuple[Dim, ...]) -> None:
+            self._finish(space, acc, task.tile_shape(acc.base)[2 - len(conv.axes) :], index, False, self.bias)
+
+        emit_winograd(task, conv, tiling, x, weight, finish)
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
 
     def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> _Way:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from codegen.llvm.regions import Dependence, Step
+    from codegen.llvm.windows import Window
 
 Between = Callable[["Step", "Step"], Sequence["Dependence"]]
 
@@ -27,6 +28,8 @@ class LinkedSteps:
         self._parent: list[int] = []
         self._touching: dict[str, tuple[list[int], list[int]]] = {}
         """By base: numbers of the steps that write it, and of those that read it."""
+        self._readers: dict[Window, int] = {}
+        """By a window that is read along all axes: the number of the first step that does."""
         for step in steps:
             self.add(step)
 
@@ -38,11 +41,13 @@ class LinkedSteps:
         grown._first = self._first.copy()
         grown._parent = self._parent.copy()
         grown._touching = {base: (w.copy(), r.copy()) for base, (w, r) in self._touching.items()}
+        grown._readers = self._readers.copy()
         grown.add(step)
         return grown
 
     def add(self, step: Step) -> None:
-        """Appends a step and links its axes with those of the steps that it depends on."""
+        """Appends a step and links its axes with those of the steps that it depends on, and of those that read the
+        same elements at the same indices."""
         number, first = len(self.steps), len(self._parent)
         self.steps.append(step)
         self._first.append(first)
@@ -53,6 +58,10 @@ class LinkedSteps:
                 found.append((i, dependence))
                 for a, b in dependence.relation.pairs:
                     self._parent[self._find(self._first[i] + a)] = self._find(first + b)
+        for read in step.shared_reads:
+            sibling = self._readers.setdefault(read, number)
+            for k in range(len(step.extents)):
+                self._parent[self._find(self._first[sibling] + k)] = self._find(first + k)
         self.dependences.append(found)
         self._touching.setdefault(step.dst.base, ([], []))[0].append(number)
         for base in step.read_bases:

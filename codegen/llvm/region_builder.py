@@ -22,6 +22,7 @@ from codegen.llvm.regions import (
     is_fusable,
     place,
 )
+from codegen.llvm.windows import Window
 from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import Instr, View
 
@@ -85,6 +86,8 @@ class RegionBuilder:
         self._groups: dict[int, _Group] = {}
         """By position, which is also the order in which they run."""
         self._bases = _Bases()
+        self._readers: dict[Window, _Group] = {}
+        """By a window that is read along all axes: the last group that does."""
         self._next = 0
         self._known: dict[tuple[int, int], Sequence[Dependence]] = {}
         self._placed: dict[tuple[int, tuple[int, ...]], Member] = {}
@@ -130,6 +133,7 @@ class RegionBuilder:
         group.linked, group.head, group.region = linked, head, region
         group.touch(s.instr for s in linked.steps)
         self._bases.add(group)
+        self._readers.update((w, group) for s in linked.steps for w in s.shared_reads)
 
     def _join(self, step: Step) -> bool:
         """Puts the step into a region with groups that it depends on; False if that cannot be."""
@@ -137,7 +141,7 @@ class RegionBuilder:
         alone.touch([step.instr])
         earlier = [g for g in self._bases.conflicting(alone) if self._depends(g, step)]
         if not earlier:
-            return False
+            return self._join_sibling(step, -1)
         last = earlier[-1]
         movable = self._movable(earlier, last)
         for chosen in (movable, [last]):
@@ -162,7 +166,23 @@ class RegionBuilder:
                 return True
             if len(chosen) == 1:
                 break
-        return False
+        return self._join_sibling(step, last.position)
+
+    def _join_sibling(self, step: Step, after: int) -> bool:
+        """Puts a step into the last region that reads an operand of its, so that both load it once. The step depends
+        on no group behind the position `after`; False if there is no such region there."""
+        found = [self._readers[w] for w in step.shared_reads if w in self._readers]
+        found = [g for g in found if g.position > after and self._groups.get(g.position) is g]
+        group = max(found, key=lambda g: g.position, default=None)
+        if group is None or group.head or len(group.linked.steps) >= MAX_MEMBERS:
+            return False
+        linked = group.linked.with_step(step)
+        region = analyse(linked, False, self._place)
+        if region is None or len(region.phases) > 1:
+            return False
+        self._bases.remove(group)
+        self._fill(group, linked, False, region)
+        return True
 
     def _movable(self, earlier: Sequence[_Group], last: _Group) -> list[_Group]:
         """`last` and those of the `earlier` groups that fit a region with it and may run as late."""

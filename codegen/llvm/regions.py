@@ -48,6 +48,15 @@ class Step:
         """Names of the bases that it reads."""
         return frozenset(w.base for w in self.reads())
 
+    @cached_property
+    def shared_reads(self) -> list[Window]:
+        """Of an element-wise step, the windows that it reads along all of its axes: another step that reads one, too,
+        has its axes in the same order."""
+        if self.kind != "elementwise":
+            return []
+        every = frozenset(range(len(self.extents)))
+        return [w for w in self.reads() if w.loops() == every]
+
     def meets(self, later: Step) -> bool:
         """True if both touch one base which one of them writes."""
         return self.dst.base == later.dst.base or self.dst.base in later.read_bases or later.dst.base in self.read_bases

@@ -5,6 +5,7 @@ Canonical: axes of extent 1 are gone, and each axis of the base is written as an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -136,6 +137,9 @@ def _disjoint(
     distance = start_b - start_a
     if not isinstance(distance, int):
         return False
+    strides = [step for _, step in (*steps_a, *steps_b)]
+    if strides and all(isinstance(step, int) for step in strides) and distance % math.gcd(*strides):  # type: ignore[arg-type]
+        return True
     reach_a, reach_b = _reach(steps_a, extents_a), _reach(steps_b, extents_b)
     if distance > 0 and reach_a is not None and all(isinstance(s, int) and s >= 0 for _, s in steps_b):
         return reach_a < distance

@@ -203,7 +203,8 @@ declare("MatMul", "A B", "cube", _matmul)
 declare("MatMulInteger", "A B a_zero_point? b_zero_point?", "cube", _matmul_integer)
 declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "cube", _qlinear_matmul)
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
-declare("Conv", "X W B?", "cube", conv_like(0, 1, 0, 2), _CONV)
+# `direct` is ours: the sum over the window and no shorter way.
+declare("Conv", "X W B?", "cube", conv_like(0, 1, 0, 2), {**_CONV, "direct": 0})
 # `pad_value` is ours: what pads count as behind the subtraction of the zero point.
 declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), {**_CONV, "pad_value": 0})
 declare(
