@@ -120,6 +120,6 @@ def target_passes(
     ]
 
 
-def passes(kernels: Kernels, precision_mode: str = DEFAULT) -> list[Pass]:
+def passes(kernels: Kernels, precision_mode: str = DEFAULT, high_precision: bool = False) -> list[Pass]:
     """All passes, for the targets that the kernels are asked for."""
-    return [*shared_passes(), *target_passes(kernels, precision_mode)]
+    return [*shared_passes(), *target_passes(kernels, precision_mode, high_precision=high_precision)]

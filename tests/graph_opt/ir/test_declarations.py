@@ -9,7 +9,7 @@ from graph_opt.ir import ops
 
 INTERNAL = {"Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "PrepareImage"}
 
-ADDED = {"ConvInteger": {"pad_value"}}
+ADDED = {"ConvInteger": {"pad_value"}, "Conv": {"direct"}}
 """Attributes that passes give to standard operators."""
 
 
