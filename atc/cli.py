@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from atc import __version__
+from atc.bench_command import bench
 from atc.command_options import (
     CustomOps,
     Dims,
@@ -24,6 +25,7 @@ from atc.command_options import (
 from atc.compare_command import compare
 from atc.console import print_json, table
 from atc.convert_command import convert
+from atc.diff_command import diff
 from atc.generate_command import generate
 from atc.key_commands import key_app
 from atc.models_command import models_app
@@ -50,8 +52,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 app.command()(convert)
 app.command()(compare)
-app.command()(compare)
 app.command()(profile)
+app.command()(bench)
+app.command()(diff)
 app.command()(generate)
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from rich.console import Console
 
+from atc.benchmarking.case import Case
+from atc.benchmarking.contenders import CONTENDERS, MACHINE, REFERENCE
+from atc.benchmarking.machine import machine
+from atc.benchmarking.rounds import Settings, measure
+from atc.benchmarking.worker import CLOCKS
 from benchmarks import probe_models, report
-from benchmarks.case import Case
 from benchmarks.chart import chart
-from benchmarks.contenders import CONTENDERS, MACHINE, REFERENCE
-from benchmarks.rounds import Settings, measure
-from benchmarks.worker import CLOCKS
 from models import registry
 
 DEFAULT_MODELS = "mobilenetv2,bert_base_128,dddd_ocr,silero_vad_if,ppocrv6_det"
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> int:
     parsed = _arguments(arguments)
     console = Console(width=None if sys.stdout.isatty() else 140)
     settings = Settings(parsed.threads, parsed.rounds, parsed.slice / 1e3, parsed.clock)
-    result: dict[str, Any] = {"machine": report.machine(), "settings": asdict(settings), "cases": []}
+    result: dict[str, Any] = {"machine": machine(), "settings": asdict(settings), "cases": []}
     with tempfile.TemporaryDirectory() as scratch:
         for case in _cases(parsed, Path(scratch), console):
             print(case.name, file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.contenders import REFERENCE
+from atc.benchmarking.contenders import REFERENCE
 
 _COLOURS = ("#2a78b5", "#e08a3c", "#6aa84f", "#8e6bb0")
 _LEFT, _WIDTH, _BAR, _GAP, _TOP = 190, 560, 11, 9, 52

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.case import Case
+from atc.benchmarking.case import Case
 from models.builders.graph_writer import GraphWriter
 
 LENGTH = 4

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contenders import REFERENCE
+from atc.benchmarking.contenders import REFERENCE
 
 REASON_LENGTH = 300  # on the terminal; the JSON has all of it
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "system": platform.platform(),
-        "cpu": model or platform.processor(),
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "python": platform.python_version(),
-    }
 
 
 def geometric_means(cases: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:

@@ -16,6 +16,7 @@ from acl_runtime.om import open_package
 from acl_runtime.profile import Profile, TaskTime
 from atc import __version__
 from atc.comparing.rows import digest_of
+from atc.diffing import source_nodes
 from atc.inputs import read_files
 from atc.kernel_names import kernel_name
 from atc.profiling.memory import MemoryUse, memory_use
@@ -138,7 +139,7 @@ def _lanes(calls: np.ndarray, threads: int) -> list[float]:
 def _rows(
     profile: Profile, calls: np.ndarray, session: InferSession, graph: Graph, peaks: Peaks, threads: int
 ) -> list[KernelRow]:
-    sources = _sources(graph)
+    sources = source_nodes(graph)
     programs = _Programs(session)
     of_task = [calls[calls["task"] == number] for number in range(len(profile.tasks))]
     # From the calls themselves, so that rows and trace say the same; the executor's stamps lie around them.
@@ -178,15 +179,6 @@ def _bound(task: TaskTime, flops: float | None, speed_up: float, peaks: Peaks) -
     }
     bound = max(parts, key=lambda name: parts[name])
     return (bound if parts[bound] >= _BUSY else "latency"), parts[bound]
-
-
-def _sources(graph: Graph) -> dict[str, list[str]]:
-    """Names of the source nodes by the node of the optimised graph that computes them."""
-    found: dict[str, list[str]] = {}
-    for node in graph.nodes:
-        inner = [n.name for n in node.subgraphs["body"].nodes] if node.op == "Fused" else [node.name]
-        found.setdefault(node.name, []).extend(dict.fromkeys(inner))
-    return found
 
 
 class _Programs:

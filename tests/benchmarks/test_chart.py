@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
+from atc.benchmarking.contenders import REFERENCE
 from benchmarks.chart import chart
-from benchmarks.contenders import REFERENCE
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
+from atc.benchmarking import contenders, rounds, worker
+from atc.benchmarking.messages import load_arrays, save_arrays
+from atc.benchmarking.verify import EXACT, REDUCED, difference
 from benchmarks import __main__ as command
-from benchmarks import contenders, probe_models, rounds, worker
-from benchmarks.messages import load_arrays, save_arrays
-from benchmarks.verify import EXACT, REDUCED, difference
+from benchmarks import probe_models
 
 ROW = np.linspace(-1, 1, 1000, dtype=np.float32)
 

@@ -16,13 +16,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from benchmarks.case import Case
-from benchmarks.contenders import CONTENDERS, MACHINE, REFERENCE, Sgemm
-from benchmarks.messages import Message, load_arrays, receive, save_arrays, send
-from benchmarks.verify import EXACT, QUANTISED, REDUCED, differences
+from atc.benchmarking.case import Case
+from atc.benchmarking.contenders import CONTENDERS, MACHINE, OURS, REFERENCE, Sgemm
+from atc.benchmarking.messages import Message, load_arrays, receive, save_arrays, send
+from atc.benchmarking.verify import EXACT, QUANTISED, REDUCED, differences
 
 ANSWER_SECONDS = 900
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
+"""Where `atc` is imported from, installed or not."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Worker:
             environment = {key: value for key, value in environment.items() if key not in FORCED_BLAS}
             environment["OPENBLAS_NUM_THREADS"] = "1"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", contender, str(threads), cpus],
+            [sys.executable, "-m", "atc.benchmarking.worker", contender, str(threads), cpus],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -129,8 +130,11 @@ def _load(case: Case, labels: dict[str, str], workers: dict[str, Worker], scratc
     expected: dict[str, np.ndarray] | None = None
     for index, (label, name) in enumerate(labels.items()):
         path = case.reference_path if name == REFERENCE and case.reference_path else case.path
+        if name == OURS and case.package:
+            path = case.package
         outputs = scratch / f"outputs_{index}.npz"
-        question = {"do": "load", "model": str(path), "inputs": str(scratch / "inputs.npz"), "outputs": str(outputs)}
+        files = {"model": path.resolve(), "inputs": scratch / "inputs.npz", "outputs": outputs}
+        question = {"do": "load", **{key: str(file) for key, file in files.items()}}
         record: dict[str, Any] = {"state": "ok"} | workers[label].ask(question)
         if record["state"] == "ok" and name != MACHINE:
             arrays = load_arrays(outputs)
@@ -138,7 +142,8 @@ def _load(case: Case, labels: dict[str, str], workers: dict[str, Worker], scratc
             if expected is None:
                 record |= {"state": "not compared", "reason": f"{REFERENCE} did not run"}
             else:
-                limits = QUANTISED if case.int8 else REDUCED if CONTENDERS[name].reduced else EXACT
+                reduced = CONTENDERS[name].reduced or name == OURS and case.reduced
+                limits = QUANTISED if case.int8 else REDUCED if reduced else EXACT
                 found = differences(expected, arrays, limits)
                 record["outputs"] = [entry.record() for entry in found]
                 problems = [f"{entry.output}: {entry.problem}" for entry in found if entry.problem]

@@ -48,7 +48,8 @@ def _with_fixed_dims(model: Path, inputs: Arrays) -> bytes:
 
 @dataclass(frozen=True)
 class Ours:
-    """openatc. `static` converts for the inputs' shapes, otherwise the model's symbolic dims stay."""
+    """openatc. `static` converts for the inputs' shapes, otherwise the model's symbolic dims stay; a package runs as
+    it is."""
 
     static: bool = True
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +60,8 @@ class Ours:
         from acl_runtime import InferSession
 
         flags = dict(self.flags)
+        if model.suffix == ".om":
+            return _session_run(InferSession(0, str(model), threads=threads), inputs, {"package": model.name})
         if self.static:
             shapes = {name: ",".join(map(str, array.shape)) for name, array in inputs.items() if array.ndim}
             flags["input_shape"] = ";".join(f"{name}:{shape}" for name, shape in shapes.items())
@@ -66,9 +69,13 @@ class Ours:
             package = Path(folder) / "model.om"
             atc.convert(model, output=package, **flags)
             session = InferSession(0, str(package), threads=threads)
-        ordered = [inputs[entry.name] for entry in session.get_inputs()]
-        names = [entry.name for entry in session.get_outputs()]
-        return Loaded(lambda: dict(zip(names, session.infer(ordered), strict=True)), {"flags": flags})
+        return _session_run(session, inputs, {"flags": flags})
+
+
+def _session_run(session: Any, inputs: Arrays, options: dict[str, Any]) -> Loaded:
+    ordered = [inputs[entry.name] for entry in session.get_inputs()]
+    names = [entry.name for entry in session.get_outputs()]
+    return Loaded(lambda: dict(zip(names, session.infer(ordered), strict=True)), options)
 
 
 @dataclass(frozen=True)
@@ -145,8 +152,9 @@ class Sgemm:
 
 MACHINE = "sgemm"
 REFERENCE = "onnxruntime"
+OURS = "ours"
 CONTENDERS: dict[str, Contender] = {
-    "ours": Ours(),
+    OURS: Ours(),
     "ours-dynamic": Ours(static=False),
     "ours-bf16": Ours(flags={"precision_mode": "allow_mix_precision_bf16"}, reduced=True),
     "onnxruntime": OnnxRuntime(),

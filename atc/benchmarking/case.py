@@ -11,7 +11,8 @@ import numpy as np
 @dataclass(frozen=True)
 class Case:
     """`flops` counts a multiply-add as two, where known. `reference_path` is a faster form of the same function for
-    onnxruntime. `int8`: a quantised model, checked within the limits for those."""
+    onnxruntime. `package` is what ours runs instead of a conversion of its own, and `reduced` tells that it computes in
+    fewer bits than the model asks for. `int8`: a quantised model, checked within the limits for those."""
 
     name: str
     path: Path
@@ -19,3 +20,5 @@ class Case:
     int8: bool = False
     flops: float | None = None
     reference_path: Path | None = None
+    package: Path | None = None
+    reduced: bool = False

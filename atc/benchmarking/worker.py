@@ -1,7 +1,7 @@
 """The process of one contender: loads a model, then times slices on demand.
 
-`python -m benchmarks.worker CONTENDER THREADS CPU,CPU,...` reads messages from standard input and answers on standard
-output; whatever libraries print goes to standard error.
+`python -m atc.benchmarking.worker CONTENDER THREADS CPU,CPU,...` reads messages from standard input and answers on
+standard output; whatever libraries print goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from benchmarks.messages import Message, load_arrays, receive, save_arrays, send
+from atc.benchmarking.messages import Message, load_arrays, receive, save_arrays, send
 
 Run = Callable[[], object]
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def _load(message: Message, contender: str, threads: int) -> tuple[Message, Run]:
-    from benchmarks.contenders import CONTENDERS
+    from atc.benchmarking.contenders import CONTENDERS
 
     inputs = load_arrays(Path(message["inputs"])) if message["inputs"] else {}
     start = time.perf_counter()
