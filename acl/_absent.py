@@ -34,7 +34,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "get_device_id_from_exception_info get_error_code_from_exception_info",
     },
     "acl.mdl": {
-        "R": "init_dump set_dump finalize_dump bundle_unload bundle_init_from_file destroy_exec_config_handle "
+        "R": "bundle_unload bundle_init_from_file destroy_exec_config_handle "
         "set_exec_config_opt set_external_weight_address",
         "VR": "bundle_load_from_file:1 bundle_load_from_mem:1 bundle_get_model_num:1 bundle_get_model_id:1 "
         "get_desc_from_file:1",
@@ -46,12 +46,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "VR": "get_compile_opt_size:1 get_compile_opt:1",
     },
     "acl.prof": {
-        "R": "init start stop finalize destroy_config model_subscribe model_un_subscribe destroy_subscribe_config "
-        "set_config push pop mark range_stop set_stamp_trace_message destroy_stamp",
-        "VR": "get_op_desc_size:1 get_op_num:1 get_op_type_len:1 get_op_name_len:1 range_start:1 "
-        "get_step_timestamp:1",
-        "V": "create_config create_subscribe_config get_op_type get_op_name get_op_start get_op_end get_op_duration "
-        "get_model_id create_stamp create_step_info destroy_step_info",
+        "R": "set_config push pop mark range_stop set_stamp_trace_message destroy_stamp",
+        "VR": "range_start:1 get_step_timestamp:1",
+        "V": "create_stamp create_step_info destroy_step_info",
     },
     "acl.blas": {
         "R": "gemv gemv_ex hgemv s8gemv hgemm s8gemm",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from pathlib import Path
-from typing import Any
 
 from acl._call import integer, optional_text, plain, status, take_message, text, valued
-from acl._process import memory, models, soc_name
+from acl._process import contexts, memory, models, soc_name
 from acl_runtime.device import Code, DeviceError
+from acl_runtime.device.settings import Settings, read_settings
 
 _log = logging.getLogger("acl")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -19,23 +17,25 @@ _MOST_TOLD = 20
 _VERSION = (1, 3, 0)
 _references = 0
 _was_finalized = False
+_profiles = False
 
 
 @status(optional_text, optional=1)
 def init(path: str | None = None) -> None:
-    """Begins. `path`: a JSON file of settings. A second call gives 100002 and counts. Dumps and profiles that the file
-    asks for are refused, 100009 and 100010: `atc compare` and `atc profile` give them. Other settings do nothing here.
+    """Begins. `path`: a JSON file of settings. A second call gives 100002 and counts.
+
+    Its section `dump` writes the tensors of layers (100009 if it is wrong), `profiler` the times of tasks (100010);
+    what is no setting is 100008.
     """
-    global _references, _was_finalized
-    if path:
-        try:
-            settings = json.loads(Path(path).read_text())
-        except OSError as error:
-            raise DeviceError(Code.INVALID_FILE, f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise DeviceError(Code.PARSE_FILE, f"{path} is not JSON: {error}") from error
-        _refuse(settings if isinstance(settings, dict) else {})
+    global _references, _was_finalized, _profiles
+    settings = read_settings(path) if path else Settings()
     with _lock:
+        if settings.dump is not None:
+            models.watch.dump = settings.dump
+        if settings.profile is not None:
+            models.watch.profiler.open(settings.profile)
+            models.watch.profiler.start(range(contexts.n_devices))
+            _profiles = True
         _references += 1
         _was_finalized = False
         models.is_open = True
@@ -43,12 +43,9 @@ def init(path: str | None = None) -> None:
             raise DeviceError(Code.REPEAT_INITIALIZE, f"init was called {_references} times")
 
 
-def _refuse(settings: dict[str, Any]) -> None:
-    if settings.get("dump"):
-        raise DeviceError(Code.INVALID_DUMP_CONFIG, "there are no dumps here: atc compare sees every tensor")
-    profiler = settings.get("profiler")
-    if isinstance(profiler, dict) and str(profiler.get("switch", "")).lower() == "on":
-        raise DeviceError(Code.INVALID_PROFILING_CONFIG, "nothing is profiled here: use atc profile")
+def profiles_by_settings() -> bool:
+    """Whether the file of `init` asked for a profile."""
+    return _profiles
 
 
 @status()
@@ -62,9 +59,13 @@ def finalize() -> None:
 
 
 def _end() -> None:
-    global _references, _was_finalized
-    _references, _was_finalized = 0, True
+    global _references, _was_finalized, _profiles
+    _references, _was_finalized, profiles = 0, True, _profiles
     models.close()
+    models.watch.dump = None
+    if profiles:
+        _profiles = False
+        models.watch.profiler.close()
     books = memory()
     left = [*books.device.blocks(), *books.pinned.blocks()]
     for block in left:

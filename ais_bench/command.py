@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +24,7 @@ _REFUSED = {
     "backend": "there is one backend",
     "perf": "there is one backend",
     "dump_npy": "use atc compare, which sees every tensor",
-    "dump": "use atc compare, which sees every tensor",
-    "profiler": "use atc profile",
-    "profiler_rename": "use atc profile",
+    "profiler_rename": "the files have the names that Ascend's profiler gives them",
 }
 _NEW = {"model": "-om", "dymBatch": "-db", "dymHW": "-dhw", "dymDims": "-dd", "dymShape": "-ds",
         "dymShape_range": "-dr", "outputSize": "-outsize", "input": "-i", "output": "-o", "device": "-d"}  # fmt: skip
@@ -74,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     option("auto_set_dymdims_mode", "gears from the .npy files", default=False, type=_yes)
     option("batchsize", "batch for the throughput", default=0, type=_at_least(0))
     option("pure_data_type", "zero or random, without --input", default="zero", choices=["zero", "random"])
+    option("profiler", "times of tasks into the folder `profiler` of --output", default=False, type=_yes)
+    option("dump", "tensors of layers into the folder `dump` of --output", default=False, type=_yes)
     option("aipp_config", "what the images of a model with dynamic AIPP are (.config)")
     option("acl_json_path", "settings of acl.init")
     option("output_batchsize_axis", "axis that outputs are cut along", default=0, type=_at_least(0))
@@ -97,6 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--{name} does nothing here: {why}")
     if options.output_dirname and not options.output:
         parser.error("--output_dirname wants --output")
+    looks = [name for name in ("profiler", "dump", "acl_json_path") if getattr(options, name)]
+    if len(looks) > 1:
+        parser.error(f"--{looks[0]} and --{looks[1]} exclude each other")
+    if (options.profiler or options.dump) and not options.output:
+        parser.error(f"--{looks[0]} wants --output")
     try:
         _benchmark(options)
     except RuntimeError as error:
@@ -112,7 +119,9 @@ def _say(text: str) -> None:
 def _benchmark(options: argparse.Namespace) -> None:
     if not str(options.device).isdecimal():
         raise RuntimeError(f"--device {options.device}: one number is wanted")
-    session = InferSession(int(options.device), options.model, options.acl_json_path, options.debug)
+    with tempfile.TemporaryDirectory(prefix="ais_bench") as folder:
+        settings = _settings(options, Path(folder) / "acl.json") or options.acl_json_path
+        session = InferSession(int(options.device), options.model, settings, options.debug)
     _say("acl init success")
     _say(f"open device {options.device} success")
     _say(f"load model {options.model} success")
@@ -128,6 +137,25 @@ def _benchmark(options: argparse.Namespace) -> None:
         InferSession.finalize()
         _say(f"end to reset device is {options.device}")
         _say("end to finalize acl")
+
+
+def _settings(options: argparse.Namespace, path: Path) -> str | None:
+    """The file of settings that --profiler and --dump stand for."""
+    kind = "profiler" if options.profiler else "dump" if options.dump else None
+    if kind is None:
+        return None
+    folder = Path(options.output).absolute() / kind
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RuntimeError(f"cannot make the folder {folder}: {error.strerror}") from error
+    section = (
+        {"switch": "on", "output": str(folder)}
+        if options.profiler
+        else {"dump_path": str(folder), "dump_mode": "all", "dump_list": []}
+    )
+    path.write_text(json.dumps({kind: section}))
+    return str(path)
 
 
 def _measure(session: InferSession, options: argparse.Namespace) -> None:

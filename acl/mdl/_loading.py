@@ -123,7 +123,7 @@ def _load_from_mem(address: int, size: int) -> int:
         raise DeviceError(Code.INVALID_PARAM, "no address or no size")
     contexts.current()
     count = threads()
-    return models.with_file(memory().bytes(address, size), lambda path: models.load(path, count))
+    return models.with_file(memory().bytes(address, size), lambda path: models.load(path, count, ""))
 
 
 def _check_given(work: int, work_size: int, weights: int, weights_size: int) -> None:

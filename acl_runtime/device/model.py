@@ -18,8 +18,11 @@ from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.context import Context
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
 from acl_runtime.device.description import TensorDescription, describe
+from acl_runtime.device.dumps import ModelDump
 from acl_runtime.device.in_flight import Use
 from acl_runtime.device.memory import Memory
+from acl_runtime.device.stream import current_stream
+from acl_runtime.device.watch import Watch
 from acl_runtime.model import load_model
 from acl_runtime.om import WEIGHTS, PackageError
 from acl_runtime.session import InferSession
@@ -41,9 +44,18 @@ class Execution:
 class DeviceModel:
     """A loaded model. Executions overlap, those of one model too; only a model with states takes turns."""
 
-    def __init__(self, model_id: int, path: str | os.PathLike[str], threads: int) -> None:
+    def __init__(
+        self, model_id: int, path: str | os.PathLike[str], threads: int, watch: Watch, name: str = ""
+    ) -> None:
+        """`name`: what settings of dumps may call it, besides the name of its graph."""
         loaded = load_model(path)
-        self._session = InferSession(0, path, threads)
+        self._id, self._watch = model_id, watch
+        graph = loaded.package.graph() if watch.dump is not None else None
+        layers = None if graph is None or watch.dump is None else watch.dump.layers(name, graph.name)
+        self._session = InferSession(0, path, threads, keep=layers is not None)
+        self._dump: ModelDump | None = None
+        if layers is not None and watch.dump is not None and graph is not None:
+            self._dump = ModelDump(watch.dump, self._session, graph, name or graph.name, model_id, layers)
         self.description = describe(model_id, loaded)
 
     def prepare(
@@ -108,7 +120,7 @@ class DeviceModel:
                 else target[: math.prod(shape) * tensor.dtype.bytes].view(tensor.dtype.numpy).reshape(shape)
                 for tensor, shape, target in zip(description.outputs, result_shapes, targets, strict=True)
             ]  # fmt: skip
-            results = self._run(arrays, direct)
+            results = self._run(arrays, direct, context.device)
             for number, (tensor, target, array) in enumerate(zip(description.outputs, targets, results, strict=True)):
                 if target is None:
                     _give_memory(outputs.buffers[number], array, memory, context)
@@ -122,13 +134,32 @@ class DeviceModel:
 
         return Execution(tuple(uses), execute)
 
-    def _run(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    def _run(
+        self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None], device: int
+    ) -> list[np.ndarray]:
         try:
-            return self._session.infer(arrays, targets)
+            if self._dump is None and not self._watch.profiler.is_on:
+                return self._session.infer(arrays, targets)
+            return self._run_watched(arrays, targets, device)
         except ResourceLimit as error:
             raise DeviceError(Code.EXEC_MEMORY_ALLOCATION, str(error)) from error
         except OpenAtcError as error:
             raise DeviceError(Code.MODEL_EXECUTE, str(error)) from error
+
+
+    def _run_watched(
+        self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None], device: int
+    ) -> list[np.ndarray]:
+        profiler, stream = self._watch.profiler, current_stream()
+        with self._dump.lock if self._dump is not None else contextlib.nullcontext():
+            if profiler.wants(self._id, device):
+                results, rows, calls = self._session.infer_timed(arrays, targets)
+                profiler.add(self._id, device, stream, rows, calls)
+            else:
+                results = self._session.infer(arrays, targets)
+            if self._dump is not None:
+                self._dump.write(device, stream)
+        return results
 
 
 @contextlib.contextmanager
@@ -166,15 +197,17 @@ class ModelTable:
         self._models: dict[int, DeviceModel] = {}
         self._last = 0
         self.is_open = False
+        self.watch = Watch()
 
-    def load(self, path: str, threads: int) -> int:
-        """Loads a file. EXEC_MODEL_PATH_INVALID, EXEC_MODEL_DATA_SIZE_INVALID for what is not a package, or others."""
+    def load(self, path: str, threads: int, name: str | None = None) -> int:
+        """Loads a file, which dumps call `name`, its own name without. EXEC_MODEL_PATH_INVALID,
+        EXEC_MODEL_DATA_SIZE_INVALID for what is not a package, or others."""
         self._check_open()
         with self._lock:
             self._last += 1
             number = self._last
         with _load_errors(path):
-            model = DeviceModel(number, path, threads)
+            model = DeviceModel(number, path, threads, self.watch, Path(path).stem if name is None else name)
         with self._lock:
             self._models[number] = model
         return number

@@ -14,6 +14,12 @@ from acl_runtime.device.codes import Code, DeviceError
 _EXIT_WAIT_S = 2.0
 _open: weakref.WeakSet[Stream] = weakref.WeakSet()
 _numbers = itertools.count(1)
+_running = threading.local()
+
+
+def current_stream() -> int:
+    """The number of the stream whose worker calls; 0 on other threads."""
+    return getattr(_running, "number", 0)
 
 
 class _Task(NamedTuple):
@@ -97,6 +103,7 @@ class Stream:
             worker.join(timeout)
 
     def _work(self) -> None:
+        _running.number = self.number
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._tasks or self._closed)

@@ -26,11 +26,11 @@ MAX_RANK = 32
 ORIGIN_ATTRIBUTE = "_datadump_original_op_names"
 """The attribute under which viewers and dump tools look for the source nodes of a fused one."""
 
-_GE_DTYPE = {
+GE_DTYPE = {
     "f32": 1, "f16": 2, "i8": 3, "u8": 4, "i16": 5, "u16": 6, "i32": 7, "i64": 8, "u32": 9, "u64": 10,
     "bool": 11, "f64": 12, "str": 13, "c64": 16, "c128": 17, "handle": 23, "bf16": 27, "i4": 28,
 }  # fmt: skip
-_DTYPE_OF_GE = {number: name for name, number in _GE_DTYPE.items()}
+_DTYPE_OF_GE = {number: name for name, number in GE_DTYPE.items()}
 _DTYPE_ATTRIBUTE = "dtype"
 """Carries the name of a dtype that the schema has no number for, or none that viewers know."""
 _RESERVED_TYPES = frozenset(("Data", "NetOutput", "Const"))
@@ -188,7 +188,7 @@ def _op(
 def _tensor(desc: TensorDesc | ConstDesc) -> bytes:
     if len(desc.shape) > MAX_RANK or any(dim < -1 for dim in desc.shape):
         raise _misuse(f"tensor {desc.name} has the shape {desc.shape}")
-    number = _GE_DTYPE.get(desc.dtype, 0)
+    number = GE_DTYPE.get(desc.dtype, 0)
     out = wire.text(1, desc.name) + wire.integer(2, number)
     out += wire.message(3, wire.packed(1, desc.shape) if desc.shape else b"") + wire.text(4, desc.format)
     if not number:

@@ -99,19 +99,3 @@ def test_wrong_handles_of_the_new_functions(program: Program, handle: int) -> No
     assert acl.mdl.execute_v2(handle, 0, 0, 0, 0) in (100000, 145003)
     assert acl.get_tensor_desc_name(handle) == ""
     assert acl.mdl.set_aipp_input_format(handle, 1) == 100000
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ('{"dump": {"dump_mode": "all"}}', 100009),
-        ('{"profiler": {"switch": "on"}}', 100010),
-        ('{"profiler": {"switch": "off"}, "dump": {}}', 0),
-        ('{"max_opqueue_num": "100"}', 0),
-        ("[]", 0),
-    ],
-)
-def test_settings_that_cannot_be_followed_are_refused(text: str, code: int, tmp_path: Path) -> None:
-    (tmp_path / "acl.json").write_text(text)
-    assert acl.init(str(tmp_path / "acl.json")) == code
-    acl.finalize()

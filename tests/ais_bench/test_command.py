@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acl_programs import dynamic_model, negative_model, static_model
+from converted import converted
 
 from ais_bench.command import main
 
@@ -74,6 +75,18 @@ def test_mistakes_are_told_in_a_line(
 
 def test_what_does_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["--model", "m.om", "--profiler", "1"])
+        main(["--model", "m.om", "--perf", "1"])
     assert stop.value.code == 2
     assert "atc profile" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flag", "wanted"), [("profiler", "PROF_*/*/op_summary_*.csv"), ("dump", "*/0/model/*/*/*.*.*.*.*")])
+def test_profiles_and_dumps(flag: str, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = converted(tmp_path, input_shape="x:1,3,2,2")
+    assert main(["--model", path, "--output", str(tmp_path / "o"), f"--{flag}", "1", "--warmup_count", "0"]) == 0
+    assert list((tmp_path / "o" / flag).glob(wanted))
+    with pytest.raises(SystemExit):
+        main(["--model", path, f"--{flag}", "1"])
+    with pytest.raises(SystemExit):
+        main(["--model", path, "--output", str(tmp_path), "--profiler", "1", "--dump", "1"])
+    assert "--profiler and --dump exclude each other" in capsys.readouterr().err
