@@ -25,7 +25,7 @@ from acl_runtime.om.container import align
 from tensor_types import recipes
 from tensor_types.dims import evaluate
 from tensor_types.dtypes import DTYPES
-from tensor_types.formats import PLAIN, Format, parse_format
+from tensor_types.formats import PLAIN, Bits, Format, parse_format
 from tensor_types.recipes import Recipe, Source, along, blocks, path_from
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
@@ -147,10 +147,11 @@ def lay_out(constants: Mapping[str, Recipe], plan: Mapping[str, Any] | None = No
             table[name] = StoredConstant(recipe.dtype.name, recipe.shape, of=path[0], steps=tuple(path[1]))
             continue
         forms = wanted.get(name, [])
-        chosen = CANONICAL if any(f.is_canonical for f in forms) else next(iter(forms), CANONICAL)
+        plain = _plain_form(recipe)
+        chosen = plain if any(f.is_canonical for f in forms) else next(iter(forms), plain)
         nbytes = chosen.of(recipe).nbytes
         if nbytes > max(_MOST_PADDING * recipe.nbytes, _SMALL) or not chosen.packing.is_invertible:
-            chosen, nbytes = CANONICAL, recipe.nbytes
+            chosen, nbytes = plain, plain.of(recipe).nbytes
         table[name] = StoredConstant(recipe.dtype.name, recipe.shape, position, form=chosen)
         position = align(position + nbytes)
     return table
@@ -163,6 +164,14 @@ def weights(constants: Mapping[str, Recipe], table: Mapping[str, StoredConstant]
             stored = row.form.of(constants[name])
             yield from blocks(stored)
             yield bytes(align(stored.nbytes) - stored.nbytes)
+
+
+def _plain_form(recipe: Recipe) -> KernelForm:
+    """The canonical form; of codes below 8 bits their bytes, where rows are whole ones."""
+    bits = recipe.dtype.bits
+    if bits >= 8 or recipe.dtype.is_float or not recipe.shape or recipe.shape[-1] % (8 // bits):
+        return CANONICAL
+    return KernelForm(packing=Format((Bits(bits),)))
 
 
 def _wanted_forms(plan: Mapping[str, Any]) -> dict[str, list[KernelForm]]:
@@ -226,7 +235,7 @@ class ConstantTable:
         if row.of is None:
             return row.form.canonical(self._stored(name, row), row.shape)
         try:
-            made = along(Source(self.canonical(row.of)), row.steps)
+            made = along(self._with_bytes(row.of), row.steps, self._with_bytes)
             if (made.dtype.name, made.shape) != (row.dtype, row.shape):
                 raise ValueError(f"its steps make {made.dtype}{list(made.shape)}")
         except (KeyError, TypeError, ValueError) as error:
@@ -234,6 +243,12 @@ class ConstantTable:
                 f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
             ) from error
         return made.array()
+
+    def _with_bytes(self, name: str) -> Recipe:
+        """A constant that is made of no other. ValueError if it is."""
+        if self.row(name).of is not None:
+            raise ValueError(f"{name} has no bytes")
+        return Source(self.canonical(name))
 
     def in_form(self, name: str, form: KernelForm) -> np.ndarray:
         """A constant in a form: a view of the file if that is how it is stored, else a copy."""

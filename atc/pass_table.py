@@ -41,6 +41,7 @@ _TABLE = (
     PassRow("flatten-if", "Branches of an If that agree in shape become guarded nodes of the graph around it."),
     PassRow("dequantize-late", "DequantizeLinear moves behind what only picks or reorders the codes."),
     PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
+    PassRow("fuse-narrow-products", "MatMul with a constant of codes of 8 bits at most keeps the codes."),
     PassRow("expand-qlinear", "QLinearMatMul and QLinearConv become integer products with their scales around them."),
     PassRow("expand-quantised-lstm", "DynamicQuantizeLSTM becomes an LSTM of dequantised weights."),
     PassRow("fold-zero-points", "Zero points of integer products go into weights and sums."),
@@ -63,6 +64,11 @@ _TABLE = (
     PassRow(
         "legalise-integer-convolutions",
         "The same of convolutions; those that bytes cannot do become exact float ones.",
+    ),
+    PassRow(
+        "choose-narrow-products",
+        "Products with codes quantise their other operand where that is allowed; without a kernel they become numbers.",
+        required=True,
     ),
     PassRow("fuse-attention", "Products around a Softmax become attention kernels, scores never written to memory."),
     PassRow("merge-sibling-matmuls", "Products of one operand by several weights become one batched product."),

@@ -25,12 +25,14 @@ from graph_opt.precision.legalise_products import LegaliseProducts
 from graph_opt.precision.lists import DEFAULT
 from graph_opt.precision.overrides import Overrides
 from graph_opt.quantisation import (
+    ChooseNarrowProducts,
     DequantizeLate,
     DequantizeWeights,
     ExpandQLinear,
     ExpandQuantisation,
     ExpandQuantisedLstm,
     FoldZeroPoints,
+    FuseNarrowProducts,
     FuseQdqProducts,
     LegaliseIntegerConvolutions,
     LegaliseIntegerMatmuls,
@@ -78,6 +80,7 @@ def shared_passes() -> list[Pass]:
         *simplification(),
         DequantizeLate(),
         FuseQdqProducts(),
+        FuseNarrowProducts(),
         ExpandQLinear(),
         ExpandQuantisedLstm(),
         FoldZeroPoints(),
@@ -107,6 +110,7 @@ def target_passes(
     return [
         LegaliseIntegerMatmuls(kernels),
         LegaliseIntegerConvolutions(kernels),
+        ChooseNarrowProducts(kernels),
         FuseAttention(kernels),
         MergeSiblingMatmuls(),
         *simplification(),

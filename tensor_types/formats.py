@@ -1,8 +1,9 @@
 """Formats: invertible maps from the logical index of a tensor to its physical index.
 
 A `Format` is a sequence of steps applied to the logical shape: `Permute`, `Split` (an axis into blocks, padded with
-zeros up to a whole block) and `Pad` (a halo of zeros around an axis). Relayout, weight packing and comparison derive
-from it; NCHW, NHWC, NC1HWC0, FRACTAL_NZ and packed matmul panels are instances.
+zeros up to a whole block), `Pad` (a halo of zeros around an axis) and, as the last one, `Bits` (several codes in a
+byte). Relayout, weight packing and comparison derive from it; NCHW, NHWC, NC1HWC0, FRACTAL_NZ and packed matmul panels
+are instances.
 
     >>> FRACTAL_NZ(16).physical_shape((100, 40))
     (3, 7, 16, 16)
@@ -21,6 +22,7 @@ import numpy as np
 
 from tensor_types.cook_toom import cook_toom
 from tensor_types.dims import Dim, ceildiv
+from tensor_types.dtypes import from_numpy
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,45 @@ class Transformed:
         return f"points({self.axis},{self.outputs})"
 
 
-Step: TypeAlias = Permute | Split | Pad | Transformed
+@dataclass(frozen=True)
+class Bits:
+    """The innermost axis, of elements of a byte each, becomes bytes of 8/bits codes, the first in the lowest bits.
+
+    Of an element its low `bits` are kept; unsigned ones are read back as they were. The extent is a multiple of 8/bits.
+    """
+
+    bits: int
+
+    def __str__(self) -> str:
+        return f"bits({self.bits})"
+
+    @property
+    def together(self) -> int:
+        """Codes of a byte."""
+        return 8 // self.bits
+
+    def packed(self, array: np.ndarray) -> np.ndarray:
+        """Bytes of codes, in the dtype of the codes."""
+        codes = np.asarray(array, order="C").view(np.uint8) & ((1 << self.bits) - 1)
+        groups = codes.reshape(*codes.shape[:-1], -1, self.together)
+        made = np.zeros(groups.shape[:-1], np.uint8)
+        for place in range(self.together):
+            made |= groups[..., place] << (self.bits * place)
+        return made.view(array.dtype)
+
+    def unpacked(self, array: np.ndarray) -> np.ndarray:
+        """The codes of bytes, of a signed dtype with their sign."""
+        data = np.asarray(array, order="C").view(np.uint8)
+        places = np.arange(0, 8, self.bits, dtype=np.uint8)
+        codes = (data[..., None] >> places & ((1 << self.bits) - 1)).reshape(*data.shape[:-1], -1)
+        if from_numpy(array.dtype).kind == "int":
+            middle = 1 << (self.bits - 1)
+            codes = (codes ^ middle).astype(np.int8) - np.int8(middle)
+            return codes.astype(array.dtype)
+        return codes.view(array.dtype)
+
+
+Step: TypeAlias = Permute | Split | Pad | Transformed | Bits
 
 
 @dataclass(frozen=True)
@@ -95,9 +135,15 @@ class Format:
         """The physical extents of a tensor of the logical `shape`. ValueError if a step is for another rank."""
         dims = list(shape)
         for step in self.steps:
-            if len(step.perm) != len(dims) if isinstance(step, Permute) else step.axis >= len(dims):
+            if isinstance(step, Bits):
+                fits = bool(dims) and (not isinstance(dims[-1], int) or dims[-1] % step.together == 0)
+            else:
+                fits = len(step.perm) == len(dims) if isinstance(step, Permute) else step.axis < len(dims)
+            if not fits:
                 raise ValueError(f"format {self} is not one of a tensor of rank {len(shape)}")
-            if isinstance(step, Permute):
+            if isinstance(step, Bits):
+                dims[-1] = ceildiv(dims[-1], step.together)
+            elif isinstance(step, Permute):
                 dims = [dims[p] for p in step.perm]
             elif isinstance(step, Split):
                 dims[step.axis : step.axis + 1] = [ceildiv(dims[step.axis], step.factor), step.factor]
@@ -113,7 +159,9 @@ class Format:
     def to_physical(self, array: np.ndarray) -> np.ndarray:
         """A contiguous array in physical order; padding holds zeros."""
         for step in self.steps:
-            if isinstance(step, Permute):
+            if isinstance(step, Bits):
+                array = step.packed(array)
+            elif isinstance(step, Permute):
                 array = array.transpose(step.perm)
             elif isinstance(step, Split):
                 size = array.shape[step.axis]
@@ -137,7 +185,9 @@ class Format:
         if tuple(array.shape) != shapes[-1]:
             raise ValueError(f"physical shape {array.shape} does not belong to {tuple(shape)} in format {self}")
         for step, before in zip(reversed(self.steps), reversed(shapes[:-1]), strict=True):
-            if isinstance(step, Permute):
+            if isinstance(step, Bits):
+                array = step.unpacked(array)
+            elif isinstance(step, Permute):
                 array = array.transpose(np.argsort(step.perm))
             elif isinstance(step, Split):
                 size = array.shape[step.axis] * array.shape[step.axis + 1]
@@ -176,7 +226,7 @@ def parse_format(text: str) -> Format:
         return PLAIN
     steps: list[Step] = []
     for word in text.split():
-        match = re.fullmatch(r"(perm|split|pad|points)\(([\d,]+)\)", word)
+        match = re.fullmatch(r"(perm|split|pad|points|bits)\(([\d,]+)\)", word)
         if not match:
             raise ValueError(f"not a format step: {word!r}")
         numbers = tuple(int(n) for n in match[2].split(","))
@@ -190,6 +240,8 @@ def parse_format(text: str) -> Format:
             steps.append(Pad(*numbers))
         elif match[1] == "points" and len(numbers) == 2 and numbers[1] > 0:
             steps.append(Transformed(*numbers))
+        elif match[1] == "bits" and numbers in ((2,), (4,)):
+            steps.append(Bits(*numbers))
         else:
             raise ValueError(f"not a format step: {word!r}")
     return Format(tuple(steps))
@@ -222,3 +274,13 @@ def panels(nr: int, rank: int = 2, group: int = 1) -> Format:
     if group == 1:
         return Format((Split(k + 1, nr), Permute((*lead, k + 1, k, k + 2))))
     return Format((Split(k, group), Split(k + 2, nr), Permute((*lead, k + 2, k, k + 3, k + 1))))
+
+
+def code_panels(nr: int, bits: int) -> Format:
+    """Codes [K, N] of a right operand in the words of a product, u32[ceil(N/nr), K*bits/32, nr] as bytes.
+
+    A word holds 32/bits consecutive k of a column, code j at bit 8*(j % 4) + bits*(j // 4).
+    """
+    high = 8 // bits  # codes of a byte: they are four k apart
+    split = (Split(0, 4), Split(0, high), Split(3, nr))  # K/word, high, 4, N/nr, nr
+    return Format((*split, Permute((3, 0, 4, 2, 1)), Bits(bits)))

@@ -28,7 +28,7 @@ import numpy as np
 
 from tensor_types.cook_toom import cook_toom
 from tensor_types.dtypes import DTYPES, F16, DType, from_numpy
-from tensor_types.formats import Format, Permute, Split, Transformed, to_points
+from tensor_types.formats import Bits, Format, Permute, Split, Transformed, to_points
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """For each axis the first index and the one behind the last."""
@@ -345,6 +345,52 @@ class Points(_Step):
 
 
 @dataclass(frozen=True, eq=False)
+class PackedCodes(_Step):
+    """Codes of the innermost axis, several in a byte; in the dtype of the codes, as formats have it."""
+
+    step: Bits
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        if self.of.dtype.bytes != 1 or self.of.shape[-1] % self.step.together:
+            raise ValueError(f"{self.of.dtype}{list(self.of.shape)} are no whole bytes of {self.step.bits}-bit codes")
+        return (*self.of.shape[:-1], self.of.shape[-1] // self.step.together)
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.of.dtype
+
+    def _own(self) -> Hashable:
+        return self.step.bits
+
+    def read(self, box: Box) -> np.ndarray:
+        first, end = (bound * self.step.together for bound in box[-1])
+        return self.step.packed(self.of.read((*box[:-1], (first, end))))
+
+
+@dataclass(frozen=True, eq=False)
+class UnpackedCodes(_Step):
+    """The codes of bytes, those of the lowest bits first, as elements of `dtype` along the innermost axis."""
+
+    step: Bits
+    dtype: DType
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (*self.of.shape[:-1], self.of.shape[-1] * self.step.together)
+
+    def _own(self) -> Hashable:
+        return self.step.bits, self.dtype.name
+
+    def read(self, box: Box) -> np.ndarray:
+        first, end = box[-1]
+        start, size = first // self.step.together, self.step.together
+        found = self.of.read((*box[:-1], (start, -(-end // size))))
+        codes = self.step.unpacked(np.asarray(found, order="C").view(self.dtype.numpy))
+        return codes[..., first - start * size : end - start * size]
+
+
+@dataclass(frozen=True, eq=False)
 class Joined(Recipe):
     """Parts end to end along an axis."""
 
@@ -506,11 +552,18 @@ def scale(of: Recipe, factor: Recipe, dtype: DType, zero: Recipe | None = None, 
     return Scaled(of, factor, zero, dtype, every)
 
 
+def unpack(of: Recipe, bits: int, dtype: DType) -> Recipe:
+    """The codes of bytes [.., n] as elements [.., n * 8/bits] of `dtype`, of a byte each; lowest bits first."""
+    return UnpackedCodes(of, Bits(bits), dtype)
+
+
 def pack(of: Recipe, form: Format) -> Recipe:
     """The physical tensor of `of` in a format; padding holds zeros."""
     for step in form.steps:
         if isinstance(step, Permute):
             of = permute(of, step.perm)
+        elif isinstance(step, Bits):
+            of = PackedCodes(of, step)
         elif isinstance(step, Split):
             extent = of.shape[step.axis]
             count = -(-extent // step.factor)
@@ -535,15 +588,30 @@ def path_from(recipe: Recipe, known: Mapping[Recipe, str]) -> tuple[str, list[li
             steps.append(["reshape", list(recipe.shape)])
         elif isinstance(recipe, Sliced):
             steps.append(["cut", [list(bounds) for bounds in recipe.box]])
+        elif isinstance(recipe, Scaled):
+            factor = path_from(recipe.factor, known)
+            zero = None if recipe.zero is None else _number_or_path(recipe.zero, known)
+            if factor is None or (zero is None and recipe.zero is not None):
+                return None
+            steps.append(["scale", [recipe.dtype.name, list(recipe.every), list(factor), zero]])
         else:
             return None
         recipe = recipe.of
     return known[recipe], steps[::-1]
 
 
-def along(recipe: Recipe, steps: Sequence[Any]) -> Recipe:
-    """What `path_from` described, from its beginning. ValueError, TypeError or KeyError if a step is none or does not
-    fit."""
+def _number_or_path(recipe: Recipe, known: Mapping[Recipe, str]) -> Any:
+    """A constant of one number throughout as that, any other as `path_from` has it."""
+    path = path_from(recipe, known)
+    if path is not None:
+        return list(path)
+    numbers = recipe.array().reshape(-1).astype(np.float64)
+    return float(numbers[0]) if numbers.size and (numbers == numbers[0]).all() else None
+
+
+def along(recipe: Recipe, steps: Sequence[Any], known: Callable[[str], Recipe]) -> Recipe:
+    """What `path_from` described, from its beginning; `known` gives a constant by name. ValueError, TypeError or
+    KeyError if a step is none or does not fit."""
     for name, of in steps:
         if name == "cast":
             recipe = cast(recipe, DTYPES[of])
@@ -560,9 +628,29 @@ def along(recipe: Recipe, steps: Sequence[Any]) -> Recipe:
             if any(not 0 <= a <= b <= n for (a, b), n in zip(box, recipe.shape, strict=True)):
                 raise ValueError("not a part")
             recipe = cut(recipe, box)
+        elif name == "scale":
+            recipe = _scaled_along(recipe, of, known)
         else:
             raise ValueError(f"unknown step {str(name)[:40]}")
     return recipe
+
+
+def _scaled_along(recipe: Recipe, step: Sequence[Any], known: Callable[[str], Recipe]) -> Recipe:
+    dtype, every, (name, steps), zero = step
+    # One level: the parameters of a scale have none of their own.
+    plain = [s for s in steps if s[0] != "scale"]
+    factor = along(known(name), plain, known)
+    shape = tuple(-(-n // s) for n, s in zip(recipe.shape, every, strict=True) if isinstance(s, int) and s > 0)
+    if plain != list(steps) or factor.shape != shape or not DTYPES[dtype].is_float:
+        raise ValueError("a scale does not fit")
+    zeros: Recipe | None = None
+    if isinstance(zero, int | float):
+        zeros = Source(np.broadcast_to(np.float64(zero), shape))
+    elif zero is not None:
+        zeros = along(known(zero[0]), [s for s in zero[1] if s[0] != "scale"], known)
+        if zeros.shape != shape:
+            raise ValueError("zeros do not fit")
+    return Scaled(recipe, factor, zeros, DTYPES[dtype], tuple(every))
 
 
 def _pad(of: Recipe, axis: int, before: int, after: int) -> Recipe:

@@ -24,6 +24,7 @@ from codegen.llvm.cube_amx import TileEmitter
 from codegen.llvm.cube_amx_plan import tile_product
 from codegen.llvm.cube_bf16 import bf16_elements
 from codegen.llvm.cube_bytes import ByteQuads, byte_elements
+from codegen.llvm.cube_codes import code_elements
 from codegen.llvm.cube_dot import DotColumns, DotReduction, is_dot, lane_mask
 from codegen.llvm.cube_elements import Elements
 from codegen.llvm.cube_reduction import Reduction, ReductionAxis, RegisterColumns, RegisterRow, Schedule, merge_axes
@@ -75,19 +76,24 @@ class _Columns:
 
 class _Emitter:
     def __init__(self, fn: Function, site: MatmulSite) -> None:
-        if len(site.a.strides) != len(site.m) + len(site.k) or len(site.b.strides) != len(site.k) + 1:
+        b_strides = (*site.b.strides[:-1], 0) if site.bits else site.b.strides[:-1]
+        if len(site.a.strides) != len(site.m) + len(site.k) or len(b_strides) != len(site.k):
             raise ValueError("a needs a stride for each m and k axis, b one for each k axis and n")
         self.fn, self.site = fn, site
         self.target = host_class(site.target)
         self.elements = Elements(self.target, site.acc_dtype)
         self.lanes = self.elements.lanes
         a_strides = site.a.strides[len(site.m) :]
-        axes = [ReductionAxis(*t) for t in zip(site.k, a_strides, site.b.strides[:-1], strict=True)]
+        axes = [ReductionAxis(*t) for t in zip(site.k, a_strides, b_strides, strict=True)]
         self.axes = merge_axes(axes)
         self.products = self.elements
         """Loads and multiplies the factors; `elements` serves values of the accumulator's dtype."""
         operands = (self.target, site.a.dtype, site.b.dtype, site.acc_dtype, self.axes, site.b.strides[-1])
-        grouped = byte_elements(*operands) or bf16_elements(*operands)
+        if site.bits:
+            grouped = code_elements(self.target, site.a.dtype, site.acc_dtype, site.bits, axes)
+            grouped = grouped[0], merge_axes(grouped[1])
+        else:
+            grouped = byte_elements(*operands) or bf16_elements(*operands)
         if grouped:
             self.products, self.axes = grouped
         self.dot = not grouped and is_dot(self.axes, site.b.strides[-1])
@@ -141,6 +147,7 @@ class _Emitter:
     def _rows(self, columns: _Columns) -> None:
         self.excess = self._excess(columns)
         most = 1 if self.dot else rows_per_tile(self.target, len(columns.masks))
+        most = min(most, self.products.most_rows or most)
         inner, outer = self.site.m[-1:], self.site.m[:-1]
         x = inner[0] if inner else 1
         if not isinstance(self.m_strides[-1] if inner else 0, int):
@@ -224,6 +231,7 @@ class _Emitter:
         start = fn.offset(site.b.pointer, fn.mul(columns.start, n_step), self.elements.storage(site.b.dtype))
         read = RegisterColumns(start, n_step, (None,) * vectors if columns.whole else columns.masks)
         schedule = self._schedule(len(rows), vectors)
+        products = products.for_rows(len(rows), vectors)
         return Reduction(fn, products, site.a.dtype, site.b.dtype, rows, read, axes, schedule)
 
     def _dot(self, row: str, columns: _Columns) -> str:
@@ -249,6 +257,7 @@ class _Emitter:
         # One row of unconverted elements is a plain stream, which the core runs ahead of by itself (with prefetches it
         # loses 6 to 18 %); two rows or a conversion fill its window before it sees far enough.
         plain_stream = rows == 1 and self.site.b.dtype == self.site.acc_dtype
+        unroll = -(-unroll // self.products.parts)
         return Schedule(max(unroll, sets), sets, 0 if plain_stream else self._prefetch_steps(vectors))
 
     def _prefetch_steps(self, vectors: int) -> int:

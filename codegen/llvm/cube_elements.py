@@ -31,6 +31,10 @@ class Elements:
     """Consecutive k per multiply-add."""
     packed = False
     """The consecutive k of one column lie together in b."""
+    parts = 1
+    """Multiply-adds that one factor of b takes, each with a part of it and a broadcast of its own."""
+    most_rows = 0
+    """Rows of a register tile at most; 0 where accumulators alone decide."""
 
     def __init__(self, target: HostClass, acc: DType) -> None:
         self.acc = acc
@@ -40,6 +44,18 @@ class Elements:
         self.fused = target.engines.fma
         self.native_half = target.engines.f16_conversion
         """Without half conversions (F16C) llvm would call a library function for each element."""
+
+    def for_rows(self, rows: int, vectors: int) -> Elements:
+        """The elements for register tiles of so many rows and vectors."""
+        return self
+
+    def part_of(self, fn: Function, factor: Factor, part: int) -> Factor:
+        """Part number `part` of a factor of b."""
+        return factor
+
+    def broadcast_part(self, fn: Function, pointer: str, dtype: DType, part: int) -> Factor:
+        """The factor of a for that part; `pointer` is at the first k of the step."""
+        return self.broadcast(fn, pointer, dtype)
 
     def storage(self, dtype: DType) -> str:
         """The LLVM type in which elements of `dtype` are loaded."""

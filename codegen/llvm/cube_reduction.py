@@ -150,16 +150,17 @@ class Reduction:
                 fn.call("void", "llvm.prefetch.p0", f"ptr {fn.offset(b, start + line, 'i8')}", *PREFETCH_READ)
         sums = list(sums)
         first = which * self.size
-        for r, row in enumerate(self.rows):
-            if self.shared:
-                pointer = fn.offset(str(a), row.displacement + at_a, elements.storage(self.a))
-            else:
-                moved = fn.offset(row.base, a, "i8")
-                pointer = fn.offset(moved, row.displacement + at_a, elements.storage(self.a))
-            scalar = elements.broadcast(fn, pointer, self.a)
-            for v, vector in enumerate(vectors):
-                at = first + r * len(vectors) + v
-                sums[at] = elements.multiply_add(fn, scalar, vector, sums[at])
+        pointers = []
+        for row in self.rows:
+            base = str(a) if self.shared else fn.offset(row.base, a, "i8")
+            pointers.append(fn.offset(base, row.displacement + at_a, elements.storage(self.a)))
+        for part in range(elements.parts):
+            factors = [elements.part_of(fn, vector, part) for vector in vectors]
+            for r, pointer in enumerate(pointers):
+                scalar = elements.broadcast_part(fn, pointer, self.a, part)
+                for v, factor in enumerate(factors):
+                    at = first + r * len(factors) + v
+                    sums[at] = elements.multiply_add(fn, scalar, factor, sums[at])
         return sums
 
     def _move_a(self, a: Value, by: Value) -> Value:

@@ -58,6 +58,8 @@ class MatmulSite:
     finish: Callable[[Function, RegisterTile], None]
     workspace: Callable[[int], str]
     """The address of so many bytes of scratch, aligned to 64, that nothing else uses during the matmul."""
+    bits: int = 0
+    """Where not 0: b holds words of codes of so many bits, the innermost k; b has no stride for that axis."""
 
 
 def row_pointers(fn: Function, operand: Operand, tile: RegisterTile) -> list[str]:

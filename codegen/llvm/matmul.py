@@ -59,6 +59,8 @@ class _Product:
         self.accesses = {k: storage.access(k) for k in keys}
         a, b = storage.view_access(a_view), storage.view_access(b_view)
         nm = rank - 1
+        bits = instr.attr("bits", 0)
+        assert isinstance(bits, int)
         k_axes = range(nm, len(a_view.shape))
         m = tuple(dims.value(instr.dst.shape[k]) for k in self.m_axes)
         n = dims.value(instr.dst.shape[-1])
@@ -80,6 +82,7 @@ class _Product:
             finish=self._finish,
             # Products run one after the other: those of one size share their workspace.
             workspace=lambda size: storage.allocate(("matmul", size), size),
+            bits=bits,
         )
         emit_matmul(self.code.fn, site)
 

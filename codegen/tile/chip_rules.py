@@ -65,7 +65,9 @@ def check_instruction(instr: Instr, bases: Mapping[str, Param | Tile], target: T
         places = tuple(scope(v) for v in (*views, instr.dst))
         if places != ("L0A", "L0B", "L0C"):
             return f"operands lie in {', '.join(places)} instead of L0A, L0B, L0C"
-        dtype = bases[views[0].base].dtype
+        dtype, right = (bases[v.base].dtype for v in views)
+        if instr.attr("bits", 0) or dtype.kind != right.kind and dtype.is_float:
+            return f"the cube multiplies {dtype} by {dtype}"
         return None if target.cube.rate(dtype) else f"the cube of {target.name} has no {dtype}"
     for view in (instr.dst, *views):
         # Row-indirect loads and stores reach global memory directly.

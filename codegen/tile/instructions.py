@@ -18,7 +18,9 @@ Classes
 - `reduce`: dst has the shape of src, the axes in `axes` do not occur in its index; `acc=1` combines with what dst
   holds. The order of combination is free for max/min and for sums fixed by the program, not by thread count.
 - `matmul`: dst[m.., n] (+)= sum over k.. of a[m.., k..] * b[k.., n]; `nm` axes m, `nk` axes k, one axis n.
-  f32, f16 and bf16 sources accumulate in f32, 8-bit integers in i32.
+  f32, f16 and bf16 sources accumulate in f32, 8-bit integers in i32. b may be narrower than a float a, 8-bit integers
+  or halves: its elements count as the numbers that they are. With `bits` (2 or 4), b holds u32 words of 32/bits
+  unsigned codes, which are the innermost k: b lacks that axis, code j lies at bit 8*(j % 4) + bits*(j // 4).
 - `indexed`: TGATHER dst[i] = src[i with axis `axis` replaced by idx[i]]; idx has the shape of dst and an integer dtype,
   src may have another extent on that axis; negative indices count from the end when `wrap=1`. An index out of range
   ends the task with status INDEX and its flattened position within the base of idx; TSCATTER is the mirror image:
@@ -42,6 +44,15 @@ class Declaration:
     attrs: tuple[str, ...] = ()
     ulp: float = 0.0
     """Largest difference between interpreter and native code, in units in the last place of f32."""
+
+
+CODE_BITS = (2, 4)
+"""Widths of codes that a product takes in words."""
+
+
+def code_shifts(bits: int) -> tuple[int, ...]:
+    """Where in a u32 word of a product its codes begin, the first k first."""
+    return tuple(8 * (j % 4) + bits * (j // 4) for j in range(32 // bits))
 
 
 STATUS_INDEX = 1
@@ -120,8 +131,8 @@ INSTRUCTIONS: dict[str, Declaration] = {
         Declaration("TROWARGMIN", "reduce", 1, "index of the first minimum, as TROWARGMAX", ("axes", "last")),
         Declaration("TCUMSUM", "scan", 1, "running sum along `axis`; `exclusive`, `reverse`",
                     ("axis", "exclusive", "reverse"), 64),
-        Declaration("TMATMUL", "matmul", 2, "dst = a @ b", ("nm", "nk"), 64),
-        Declaration("TMATMUL_ACC", "matmul", 2, "dst += a @ b", ("nm", "nk"), 64),
+        Declaration("TMATMUL", "matmul", 2, "dst = a @ b", ("nm", "nk", "bits"), 64),
+        Declaration("TMATMUL_ACC", "matmul", 2, "dst += a @ b", ("nm", "nk", "bits"), 64),
         Declaration("TGATHER", "indexed", 2, "dst[i] = src[i, axis := idx[i]]", ("axis", "wrap")),
         Declaration("TSCATTER", "indexed", 2, "dst[i, axis := idx[i]] = src[i]; sources are src, idx",
                     ("axis", "wrap", "reduce")),

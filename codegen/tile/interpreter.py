@@ -222,9 +222,9 @@ class _Runner:
         dtype = self.memory[stmt.dst.base].dtype
         held = self.read(stmt.dst) if stmt.op == "TMATMUL_ACC" else None
         a, b = (self.operand(s, dtype) for s in stmt.srcs)
-        contracted = stmt.attr("nk", 1)
-        assert isinstance(contracted, int)
-        self.write(stmt.dst, semantics.matmul(a, b, contracted, dtype, held))
+        contracted, bits = stmt.attr("nk", 1), stmt.attr("bits", 0)
+        assert isinstance(contracted, int) and isinstance(bits, int)
+        self.write(stmt.dst, semantics.matmul(a, b, contracted, dtype, held, bits))
 
     def indexed(self, stmt: Instr) -> None:
         data, index = stmt.srcs

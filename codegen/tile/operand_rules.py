@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codegen.tile.instructions import INSTRUCTIONS
+from codegen.tile.instructions import CODE_BITS, INSTRUCTIONS
 from codegen.tile.ir import Imm, Instr, View, linear_index
 from tensor_types.dims import Dim
-from tensor_types.dtypes import BOOL, F32, I32, DType
+from tensor_types.dtypes import BF16, BOOL, F16, F32, I8, I32, U32, DType
 
 FLOAT, INTEGER, NUMBER, BITS, ANY = "float", "integer", "number", "bits", "any"
 
@@ -163,20 +163,24 @@ class Rules:
         nm, nk = instr.attr("nm", 1), instr.attr("nk", 1)
         if not isinstance(nm, int) or not isinstance(nk, int) or nm < 0 or nk < 1:
             return "nm and nk count axes"
-        if (len(a.shape), len(b.shape), len(instr.dst.shape)) != (nm + nk, nk + 1, nm + 1):
-            return f"ranks of dst, a and b are not {nm + 1}, {nm + nk} and {nk + 1}"
+        bits = instr.attr("bits", 0)
+        if bits not in (0, *CODE_BITS):
+            return f"bits is one of {CODE_BITS}"
+        assert isinstance(bits, int)
+        extents = (*b.shape[:-1], 32 // bits, b.shape[-1]) if bits else b.shape
+        if (len(a.shape), len(extents), len(instr.dst.shape)) != (nm + nk, nk + 1, nm + 1):
+            return f"ranks of dst, a and b are not {nm + 1}, {nm + nk} and {nk + 1 - bool(bits)}"
         pairs = [
             *zip(a.shape[:nm], instr.dst.shape, strict=False),
-            *zip(a.shape[nm:], b.shape, strict=False),
+            *zip(a.shape[nm:], extents, strict=False),
             (b.shape[-1], instr.dst.shape[-1]),
         ]
         if not all(self.equal(x, y) for x, y in pairs):
             return f"extents of {_text(a)} @ {_text(b)} do not give {_text(instr.dst)}"
         left, right, dst = self.dtype(a.base), self.dtype(b.base), self.dtype(instr.dst.base)
-        bytes_ = left.is_integer and right.is_integer and left.bits == right.bits == 8
-        if left != right and not bytes_:
-            return f"multiplies {left} by {right}"
-        wanted = I32 if bytes_ else F32 if left.is_float and left.bits < 64 else left
+        if not _multiplies(left, right, bool(bits)):
+            return f"multiplies {left} by {right}" + (f" of {bits}-bit codes" if bits else "")
+        wanted = F32 if left.is_float and left.bits < 64 else I32 if left.bits == 8 else left
         return None if dst == wanted else f"accumulates {left} in {wanted}, the destination holds {dst}"
 
     def _indexed(self, instr: Instr) -> str | None:
@@ -208,6 +212,17 @@ class Rules:
         if instr.attr("from") not in ENGINES or instr.attr("to") not in ENGINES:
             return f"from and to are engines: {' '.join(ENGINES)}"
         return None
+
+
+def _multiplies(left: DType, right: DType, words: bool) -> bool:
+    """Whether there are products of these two dtypes; with `words` the right one holds codes."""
+    floats = left.is_float and left.bits in (16, 32)
+    eight = left.is_integer and left.bits == 8
+    if words:
+        return right == U32 and (floats or left == I8)
+    bytes_ = right.is_integer and right.bits == 8
+    narrower = floats and (bytes_ or (left == F32 and right in (F16, BF16)))
+    return left == right or (eight and bytes_) or narrower
 
 
 def _text(view: View) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from codegen.tile.instructions import code_shifts
 from codegen.tile.ir import AttrValue
 from tensor_types.dtypes import BOOL, F32, F64, DType
 
@@ -226,8 +227,11 @@ def scan(src: Array, attrs: Attrs, dtype: DType) -> Array:
         return (np.flip(total, axis) if attrs.get("reverse") else total).astype(dtype.numpy)
 
 
-def matmul(a: Array, b: Array, contracted: int, dtype: DType, held: Array | None) -> Array:
-    """a[m.., k..] @ b[k.., n] over the last `contracted` axes of `a`, plus `held`."""
+def matmul(a: Array, b: Array, contracted: int, dtype: DType, held: Array | None, bits: int = 0) -> Array:
+    """a[m.., k..] @ b[k.., n] over the last `contracted` axes of `a`, plus `held`; b in words of codes of `bits`."""
+    if bits:
+        shifts = np.array(code_shifts(bits), np.uint32).reshape(-1, 1)
+        b = np.expand_dims(b, -2) >> shifts & np.uint32((1 << bits) - 1)
     exact = np.float64 if dtype in (F32, F64) else np.int64
     with np.errstate(all="ignore"):
         result = np.tensordot(a.astype(exact), b.astype(exact), axes=contracted)

@@ -1,9 +1,9 @@
-"""Weights of 2, 4 or 8 bits with a scale for each block, as onnxruntime stores them, in terms of DequantizeLinear.
+"""Weights of 2, 4 or 8 bits with a scale for each block, as onnxruntime stores them.
 
-    MatMulNBits           A @ transpose(DequantizeLinear(codes [N, K], scales [N, blocks], zero points)) + bias
-    GatherBlockQuantized  Gather(DequantizeLinear(codes), indices), the rows gathered before they are scaled
+    MatMulNBits           BlockMatMul of codes [K, N], scales and zeros [blocks, N], all transposed, + bias
+    GatherBlockQuantized  DequantizeLinear(Gather(codes, indices)): the rows are gathered before they are scaled
 
-Codes are unpacked from bytes by integer arithmetic, which is done at conversion where they are constant.
+Constant codes of MatMulNBits stay packed in the file until they are written; others are unpacked by integer arithmetic.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from frontend.normalise.contrib import DOMAIN
 from frontend.normalise.pending import PendingNode, form
 from graph_opt.ir import Value
 from tensor_types.dtypes import DTYPES, U8
+from tensor_types.recipes import reshape, unpack
 
 
 def unpacked(node: PendingNode, packed: Value, bits: int) -> Value:
@@ -55,6 +56,25 @@ def _bits(node: PendingNode) -> int:
     return bits
 
 
+_BYTES_LEVEL = 4
+"""The accuracy level from which on the other operand may be quantised as well."""
+
+
+def _codes(node: PendingNode, packed: Value, rows: int, bits: int) -> Value:
+    """Codes [rows, n] of bytes of `rows` rows; constants stay packed until they are written."""
+    if packed.recipe is None or bits == 8:
+        return _shaped(node, unpacked(node, _shaped(node, packed, rows, -1), bits), rows, -1)
+    dtype = DTYPES[f"u{bits}"]
+    if packed.recipe.size % rows:
+        raise node.error(f"{packed.recipe.size} bytes of codes for {rows} rows")
+    codes = unpack(reshape(packed.recipe, (rows, packed.recipe.size // rows)), bits, dtype)
+    return node.graph.add_constant(node.free_name(f"{node.name}.codes"), codes, dtype)
+
+
+def _turned(node: PendingNode, value: Value) -> Value:
+    return node.emit("Transpose", [value], {"perm": (1, 0)})
+
+
 @form(f"{DOMAIN}MatMulNBits")
 def _matmul_n_bits(node: PendingNode) -> None:
     a, b, scales = (node.value(i) for i in range(3))
@@ -65,33 +85,24 @@ def _matmul_n_bits(node: PendingNode) -> None:
     if node.number("weight_prepacked", 0):
         raise node.refuse("a weight in the order of one kernel of onnxruntime")
     blocks = math.ceil(depth / block)
-    codes = first_columns(node, _shaped(node, unpacked(node, _shaped(node, b, rows, -1), bits), rows, -1), depth)
+    codes = first_columns(node, _codes(node, b, rows, bits), depth)
     scales = _shaped(node, scales, rows, blocks)
-    shift: Value | None = None
     if zeros is None:
-        middle = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-        points = node.constant(middle, U8, "zero_points")
+        points = node.constant(np.full((1, 1), 1 << (bits - 1)), codes.dtype, "zero_points")
+        points = node.emit("Expand", [points, node.ints([rows, blocks], "shape")])
     elif zeros.dtype == U8:
-        points = first_columns(node, unpacked(node, _shaped(node, zeros, rows, -1), bits), blocks)
-    else:  # numbers, not codes: (code - zero) * scale = code * scale - zero * scale
-        points = node.constant(np.zeros((rows, blocks)), U8, "zero_points")
-        shift = node.emit("Mul", [_shaped(node, zeros, rows, blocks), scales])
+        points = first_columns(node, _codes(node, zeros, rows, bits), blocks)
+    else:
+        points = _shaped(node, zeros, rows, blocks)
     if groups is not None:
         which = first_columns(node, groups, depth)
         scales, points = (node.emit("Gather", [v, which], {"axis": 1}) for v in (scales, points))
-        shift = None if shift is None else node.emit("Gather", [shift, which], {"axis": 1})
         block = 1
-    blocked = {"axis": 1, "block_size": block}
-    weight = node.emit("DequantizeLinear", [codes, scales, points], blocked)
-    if shift is not None:
-        ones = node.constant(np.ones((rows, depth)), U8, "ones")
-        weight = node.emit("Sub", [weight, node.emit("DequantizeLinear", [ones, shift], blocked)])
-    if weight.dtype != a.dtype:
-        weight = node.emit("Cast", [weight], {"to": a.dtype.onnx})
-    operands = [a, node.emit("Transpose", [weight], {"perm": (1, 0)})]
+    operands = [a, *(_turned(node, v) for v in (codes, scales, points))]
+    attrs = {"block_size": block, "bytes": int(int(node.number("accuracy_level", 0)) >= _BYTES_LEVEL)}
     if bias is None:
-        return node.become("MatMul", operands)
-    return node.become("Add", [node.emit("MatMul", operands), bias])
+        return node.become("BlockMatMul", operands, attrs)
+    return node.become("Add", [node.emit("BlockMatMul", operands, attrs), bias])
 
 
 @form(f"{DOMAIN}GatherBlockQuantized")

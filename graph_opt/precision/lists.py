@@ -27,6 +27,8 @@ BLACK = frozenset(
         # Whole numbers up to 2048 (f16) or 256 (bf16) only.
         "Floor", "Ceil", "Round",
         "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear",
+        # Their weights are narrower than any mode makes them.
+        "BlockMatMul", "QuantizeBlocks",
     }
 )  # fmt: skip
 

@@ -13,14 +13,17 @@ from graph_opt.quantisation.fold_zero_points import FoldZeroPoints
 from graph_opt.quantisation.fuse_qdq_products import FuseQdqProducts
 from graph_opt.quantisation.legalise_integer_convolutions import LegaliseIntegerConvolutions
 from graph_opt.quantisation.legalise_integer_matmuls import LegaliseIntegerMatmuls
+from graph_opt.quantisation.narrow_products import ChooseNarrowProducts, FuseNarrowProducts
 
 __all__ = [
+    "ChooseNarrowProducts",
     "DequantizeLate",
     "DequantizeWeights",
     "ExpandQLinear",
     "ExpandQuantisation",
     "ExpandQuantisedLstm",
     "FoldZeroPoints",
+    "FuseNarrowProducts",
     "FuseQdqProducts",
     "LegaliseIntegerConvolutions",
     "LegaliseIntegerMatmuls",

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensor_types.dims import dim, evaluate
+from tensor_types.dtypes import DTYPES
 from tensor_types.formats import (
     FRACTAL_NZ,
     NC1HWC0,
@@ -17,6 +18,7 @@ from tensor_types.formats import (
     Permute,
     Split,
     channels_last,
+    code_panels,
     panels,
     parse_format,
 )
@@ -109,3 +111,30 @@ def test_no_steps_is_plain() -> None:
 def test_malformed_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_format(text)
+
+
+@pytest.mark.parametrize("dtype", ["u4", "i4", "u2", "i2", "u8"])
+def test_words_of_codes(dtype: str) -> None:
+    """A word holds consecutive k of a column, code j at bit 8*(j % 4) + bits*(j // 4)."""
+    bits = min(DTYPES[dtype].bits, 4)
+    least = -(1 << (bits - 1)) if dtype[0] == "i" else 0
+    codes = np.random.default_rng(0).integers(least, least + (1 << bits), (64, 20)).astype(DTYPES[dtype].numpy)
+    layout, each = code_panels(16, bits), 32 // bits
+    assert parse_format(str(layout)) == layout
+    physical = layout.to_physical(codes)
+    assert physical.shape == layout.physical_shape(codes.shape)
+    words = physical.view(np.uint8).reshape(2, 64 // each, 16, 4).copy().view(np.uint32)[..., 0]
+    for k, n in ((0, 0), (5, 3), (63, 19), (18, 17)):
+        word, j = words[n // 16, k // each, n % 16], k % each
+        code = int(word) >> (8 * (j % 4) + bits * (j // 4)) & ((1 << bits) - 1)
+        assert code == int(codes[k, n]) & ((1 << bits) - 1)
+    assert not words[1, :, 4:].any()
+    np.testing.assert_array_equal(layout.to_logical(physical, codes.shape), codes)
+
+
+def test_bytes_of_codes_are_whole() -> None:
+    with pytest.raises(ValueError, match="is not one of a tensor"):
+        parse_format("bits(4)").physical_shape((3, 5))
+    for text in ("bits(3)", "bits(4,4)"):
+        with pytest.raises(ValueError, match="not a format step"):
+            parse_format(text)

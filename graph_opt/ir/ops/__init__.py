@@ -14,6 +14,7 @@ from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its op
     image,
     internal,
     movement,
+    narrow,
     normalization,
     pooling,
     prepare_image,

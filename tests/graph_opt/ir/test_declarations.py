@@ -7,7 +7,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_schemas
 
 from graph_opt.ir import ops
 
-INTERNAL = {"Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "PrepareImage"}
+INTERNAL = {
+    "Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "BlockMatMul", "QuantizeBlocks", "PrepareImage",
+}  # fmt: skip
 
 ADDED = {"ConvInteger": {"pad_value"}, "Conv": {"direct"}}
 """Attributes that passes give to standard operators."""
