@@ -34,6 +34,7 @@ _TABLE = (
     PassRow(
         "simplify-arithmetic", "Exact rewrites: squares, divisions by powers of two, double negations, double Casts."
     ),
+    PassRow("gather-by-position", "GatherND whose indices count along axes becomes the tensor seen along these axes."),
     PassRow("absorb-expands", "Element-wise operators broadcast by themselves instead of reading an Expand."),
     PassRow("eliminate-common-subexpressions", "Equal nodes and equal small constants are kept once."),
     PassRow("eliminate-dead-code", "Nodes, constants and dims that no output needs go.", required=True),

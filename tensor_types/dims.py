@@ -378,6 +378,11 @@ OPERATIONS: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "
 """What the kinds of non-linear atoms compute."""
 
 
+def has_extrema(value: Dim) -> bool:
+    """True if a minimum or maximum is a factor of one of its terms."""
+    return isinstance(value, Expr) and any(a.kind in ("min", "max") for monomial, _ in value.terms for a in monomial)
+
+
 def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     """The value with dims replaced; names that `env` lacks stay."""
     if isinstance(value, int) or not env:

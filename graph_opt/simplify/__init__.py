@@ -11,6 +11,7 @@ from graph_opt.simplify.eliminate_dead_code import EliminateDeadCode
 from graph_opt.simplify.flatten_if import FlattenIf
 from graph_opt.simplify.fold_constants import FoldConstants
 from graph_opt.simplify.fold_shapes import FoldShapes
+from graph_opt.simplify.gather_by_position import GatherByPosition
 from graph_opt.simplify.merge_transposes import MergeTransposes
 from graph_opt.simplify.remove_identities import RemoveIdentities
 from graph_opt.simplify.select_branches import SelectBranches
@@ -25,6 +26,7 @@ __all__ = [
     "FlattenIf",
     "FoldConstants",
     "FoldShapes",
+    "GatherByPosition",
     "MergeTransposes",
     "RemoveIdentities",
     "SelectBranches",

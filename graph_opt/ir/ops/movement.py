@@ -10,7 +10,7 @@ import numpy as np
 
 from graph_opt.ir.ops.broadcast import broadcast
 from graph_opt.ir.ops.registry import INT, INTS, Inference, Shape, along_axis, declare, same
-from tensor_types.dims import Dim, ceildiv, dmax, dmin, floordiv, mod, product
+from tensor_types.dims import Dim, Expr, ceildiv, dim, dmax, dmin, floordiv, has_extrema, mod, names, product
 from tensor_types.dtypes import BOOL, I64, from_onnx
 
 
@@ -218,7 +218,12 @@ def slice_range(ctx: Inference, extent: Dim, start: Dim, end: Dim, step: int) ->
     if first is None or last is None:
         return None
     count = ceildiv(last - first if step > 0 else first - last, abs(step))
-    return first, count if ctx.proves(0, count) else dmax(count, 0)
+    count = count if ctx.proves(0, count) else dmax(count, 0)
+    if step == 1 and isinstance(count, Expr) and has_extrema(count):
+        # What the limits of an empty axis made of it says less than what it mostly is.
+        plain = (end - start, extent - first, *map(dim, sorted(names(count))))
+        count = next((p for p in plain if ctx.same(count, p)), count)
+    return first, count
 
 
 def _slice(ctx: Inference) -> None:

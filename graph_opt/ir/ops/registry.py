@@ -200,6 +200,15 @@ class Inference:
         """Whether low <= high for every value of the dims."""
         return prove_le(low, high, cast("Mapping[str, Range]", self.graph.dims))
 
+    def same(self, left: Dim, right: Dim) -> bool:
+        """Whether both are equal for every value of the dims; a dim that may be 0 is looked at for itself."""
+        cases: list[dict[str, Range]] = [dict(cast("Mapping[str, Range]", self.graph.dims))]
+        for name in sorted(names(left) | names(right)):
+            low, high = self.graph.dims.get(name, (0, None))
+            if low == 0 and len(cases) < _CASES:
+                cases = [{**case, name: span} for case in cases for span in ((0, 0), (1, high))]
+        return all(prove_le(left, right, case) and prove_le(right, left, case) for case in cases)
+
     def assumes_below(self, value: Dim, limit: int) -> bool:
         """Whether value < limit once no named dim is 0; if so, the ranges of those that it names say it from now on.
 
@@ -223,6 +232,10 @@ class Inference:
         kept = [d for d in dict.fromkeys(parts) if d != 1 or not broadcast]
         if not kept:
             return 1
+        for cut, whole in [(a, b) for a in kept for b in kept if broadcast and _is_cut(a, b)]:
+            if cut in kept and whole in kept:
+                kept.remove(cut)  # both are 1 at once, or neither
+                self.graph.requirements.setdefault(Requirement(whole, cut, False), self.node.name)
         numbers = [d for d in kept if isinstance(d, int)]
         if len(numbers) > 1:
             word, place = "broadcast" if broadcast else "agree", of()
@@ -313,6 +326,14 @@ def broadcast_extent(dims: Sequence[Dim]) -> Dim:
     return dmin(dmax(*dims), product(dims)) if len(dims) > 1 else dims[0]
 
 
+def _is_cut(value: Dim, whole: Dim) -> bool:
+    """True for min(whole, n) with numbers above 1: a table of positions cut to a length."""
+    atom = value.terms[0][0][0] if isinstance(value, Expr) and value.is_name else None
+    if atom is None or atom.kind != "min" or whole not in atom.args:
+        return False
+    return all(d == whole or isinstance(d, int) and d > 1 for d in atom.args)
+
+
 def _broadcast_parts(value: Dim) -> tuple[Dim, ...]:
     """What `broadcast_extent` made a dim of; itself if it did not."""
     atom = value.terms[0][0][0] if isinstance(value, Expr) and value.is_name else None
@@ -321,6 +342,10 @@ def _broadcast_parts(value: Dim) -> tuple[Dim, ...]:
         if inner is not None and inner.kind == "max" and value == broadcast_extent(inner.args):
             return inner.args
     return (value,)
+
+
+_CASES = 4
+"""Most cases of a proof of equality."""
 
 
 def listed(shape: Shape) -> str:

@@ -55,6 +55,27 @@ def test_slices_of_symbolic_extents(start: str, end: str, expected: str) -> None
     assert graph.outputs[0].shape == (expr(expected),)
 
 
+@pytest.mark.parametrize(("start", "end"), [("splat 1", "splat 9223372036854775807"), ("splat 0", "splat -1")])
+def test_a_slice_of_an_axis_with_one_more_has_the_plain_extent(start: str, end: str) -> None:
+    """x joined to its first element less one end is as long as x, also when x is empty."""
+    graph = parse(f"""graph g(%x: f32[n]) -> (%y) {{
+      const %zero: i64[1] = splat 0
+      const %one: i64[1] = splat 1
+      const %s: i64[1] = {start}
+      const %e: i64[1] = {end}
+      %head = Slice(%x, %zero, %one)
+      %long = Concat(%head, %x) {{axis=0}}
+      %y = Slice(%long, %s, %e)
+    }}""")
+    assert graph.outputs[0].shape == (expr("n"),)
+
+
+def test_a_table_cut_to_a_length_is_1_only_where_the_length_is() -> None:
+    n = expr("n")
+    assert add("", "n", "min(512, n)") == ("%y: f32[n]", {Requirement(n, expr("min(512, n)"), False): "sum"})
+    assert add("", "n", "min(1, n)")[0] != "%y: f32[n]"
+
+
 def test_a_detour_through_floats_keeps_the_size() -> None:
     graph = parse("""graph g(%x: f32[1, 3, h, w]) -> (%y) {
       dim h in [2, inf]

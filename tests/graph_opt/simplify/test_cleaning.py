@@ -11,6 +11,7 @@ from graph_opt.simplify import (
     ComposeReshapes,
     EliminateCommonSubexpressions,
     EliminateDeadCode,
+    GatherByPosition,
     MergeTransposes,
     RemoveIdentities,
     SimplifyArithmetic,
@@ -294,3 +295,66 @@ def test_an_expand_that_gives_the_result_its_extent_stays() -> None:
           %y = Mul(%wide, %one)
           %z = Exp(%wide)
         }""", changed=False)  # fmt: skip
+
+
+def by_position(parts: str = "%iu, %ju", step: int = 1) -> str:
+    """x[i, j] with i and j counting along the first and the last axis of the result."""
+    return f"""\
+graph g(%x: i64[n, 4], %like: f32[n, 1, 3, 4]) -> (%y) {{
+  const %zero: i64[] = splat 0
+  const %step: i64[] = splat {step}
+  const %first: i64[1] = splat 0
+  const %one: i64[1] = splat 1
+  const %rows: i64[3] = dense [1, 2, 3]
+  const %last: i64[1] = splat -1
+  const %columns: i64[1, 1, 1, 4] = dense [0, 1, 2, 3]
+  %shape: i64[4] <n, 1, 3, 4> = Shape(%like)
+  %sizes: i64[1] <n> = Slice(%shape, %first, %one)
+  %size: i64[] <n> = Squeeze(%sizes)
+  %i: i64[(n + {step - 1})//{step}] = Range(%zero, %size, %step)
+  %i4: i64[(n + {step - 1})//{step}, 1, 1, 1] = Unsqueeze(%i, %rows)
+  %ie: i64[n, 1, 3, 4] = Expand(%i4, %shape)
+  %je: i64[n, 1, 3, 4] = Expand(%columns, %shape)
+  %iu: i64[n, 1, 3, 4, 1] = Unsqueeze(%ie, %last)
+  %ju: i64[n, 1, 3, 4, 1] = Unsqueeze(%je, %last)
+  %at: i64[n, 1, 3, 4, 2] = Concat({parts}) {{axis=-1}}
+  %y: i64[n, 1, 3, 4] = GatherND(%x, %at)
+}}""".replace("(n + 0)//1", "n")
+
+
+def test_a_gather_by_positions_sees_its_tensor_along_other_axes() -> None:
+    text = after(GatherByPosition(), by_position())
+    assert "GatherND" not in text
+    assert "Unsqueeze(%x, %y/axes)" in text and "const %y/axes: i64[2] = dense [1, 2]" in text
+    assert "i64[n, 1, 3, 4] = Expand(" in text
+
+
+@pytest.mark.parametrize("parts", ["%ju, %iu", "%iu, %iu", "%ju, %ju"])
+def test_a_gather_by_other_numbers_stays(parts: str) -> None:
+    """The parts count along axes of another length, or both along one."""
+    after(GatherByPosition(), by_position(parts), changed=False)
+
+
+def test_positions_give_what_the_gather_gave() -> None:
+    arrays = {"x": np.arange(20, dtype=np.int64).reshape(5, 4), "like": np.zeros((5, 1, 3, 4), np.float32)}
+    before, changed = graph_of(by_position()), graph_of(by_position())
+    assert GatherByPosition().apply(changed)
+    np.testing.assert_array_equal(run(changed, arrays)["y"], run(before, arrays)["y"])
+    np.testing.assert_array_equal(run(changed, arrays)["y"][:, 0, 2], arrays["x"])
+
+
+def test_a_gather_by_positions_of_swapped_axes_transposes() -> None:
+    text = """\
+        graph g(%x: f32[3, 2]) -> (%y) {
+          const %i: i64[2, 3, 1] = dense [0, 1, 2, 0, 1, 2]
+          const %j: i64[2, 3, 1] = dense [0, 0, 0, 1, 1, 1]
+          %at: i64[2, 3, 2] = Concat(%i, %j) {axis=-1}
+          %z: f32[2, 3] = GatherND(%x, %at)
+          %y: f32[2, 3] = Neg(%z)
+        }"""
+    assert "Transpose(%x) {perm=[1, 0]}" in after(GatherByPosition(), text)
+    array = {"x": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    graph = graph_of(text)
+    np.testing.assert_array_equal(run(graph, array)["y"], -array["x"].T)
+    GatherByPosition().apply(graph)
+    np.testing.assert_array_equal(run(graph, array)["y"], -array["x"].T)
