@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from acl_runtime.aicpu.elementwise import widened
@@ -12,32 +14,55 @@ from acl_runtime.aicpu.shape_ops import integers
 
 @implementation("NonMaxSuppression")
 def _non_max_suppression(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    boxes, scores = np.asarray(inputs[0], np.float32), np.asarray(inputs[1], np.float32)
-    limit, overlap, least = (get(inputs, i) for i in (2, 3, 4))
-    most = 0 if limit is None else int(np.asarray(limit).reshape(-1)[0])
-    threshold = 0.0 if overlap is None else float(np.asarray(overlap).reshape(-1)[0])
-    if attrs.get("center_point_box", 0):
-        x, y, w, h = np.moveaxis(boxes, -1, 0)
-        low, high = np.stack([x - w / 2, y - h / 2], -1), np.stack([x + w / 2, y + h / 2], -1)
+    boxes, scores, limit, overlap, least = (get(inputs, i) for i in range(5))
+    most = 0 if limit is None else max(int(np.asarray(limit).reshape(-1)[0]), 0)
+    return selected(kept_boxes(boxes, scores, most, overlap, least, bool(attrs.get("center_point_box", 0))))
+
+
+@implementation("SelectBoxes")
+def _select_boxes(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    boxes, scores, overlap, least = (get(inputs, i) for i in range(4))
+    return kept_boxes(boxes, scores, attrs["most"], overlap, least, bool(attrs.get("center", 0)))
+
+
+@implementation("SelectedBoxes")
+def _selected_boxes(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    return selected(np.asarray(inputs[0]))
+
+
+def selected(chosen: Array) -> Array:
+    """Rows (image, class, box) i64 of the numbers of boxes [images, classes, most]; -1 stands for none."""
+    images, kinds, places = np.nonzero(chosen >= 0)
+    return np.stack([images, kinds, chosen[images, kinds, places]], 1)
+
+
+def kept_boxes(boxes: Any, scores: Any, most: int, overlap: Any, least: Any, center: bool) -> Array:
+    """For each class of each image the boxes that suppression keeps, best first, then -1: i64 [.., .., min(most, n)].
+
+    Overlaps are compared in f32, as onnxruntime does.
+    """
+    boxes, scores = np.asarray(boxes, np.float32), np.asarray(scores, np.float32)
+    threshold = np.float32(0 if overlap is None else np.asarray(overlap).reshape(-1)[0])
+    if center:
+        centre, half = boxes[..., :2], boxes[..., 2:] * np.float32(0.5)
+        low, high = centre - half, centre + half
     else:
         low, high = np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])
     area = np.prod(high - low, axis=-1)
-    found: list[tuple[int, int, int]] = []
-    for batch, kind in np.ndindex(*scores.shape[:2]):
-        row = scores[batch, kind]
-        order = np.argsort(-row, kind="stable")
-        if least is not None:
-            order = order[row[order] > float(np.asarray(least).reshape(-1)[0])]
-        kept = 0
-        while len(order) and kept < most:
+    above = np.ones(scores.shape, bool) if least is None else scores > np.asarray(least).reshape(-1)[0]
+    result = np.full((*scores.shape[:2], min(most, scores.shape[2])), -1, np.int64)
+    for batch, kind in zip(*np.nonzero(above.any(-1)), strict=True):
+        order = np.nonzero(above[batch, kind])[0]
+        order = order[np.argsort(-scores[batch, kind, order], kind="stable")]
+        for place in range(result.shape[2]):
+            if not len(order):
+                break
             best, order = order[0], order[1:]
-            found.append((batch, kind, int(best)))
-            kept += 1
+            result[batch, kind, place] = best
             sides = np.minimum(high[batch, best], high[batch, order]) - np.maximum(low[batch, best], low[batch, order])
             common = np.prod(np.maximum(sides, 0), axis=-1)
-            union = area[batch, best] + area[batch, order] - common
-            order = order[~((common > threshold * union) & (union > 0) & (common > 0))]
-    return np.array(found, np.int64).reshape(-1, 3)
+            order = order[~(common / (area[batch, best] + area[batch, order] - common) > threshold)]
+    return result
 
 
 def _bilinear(image: Array, y: Array, x: Array) -> Array:

@@ -39,6 +39,7 @@ ROWS = (
     Row("block_matmul", frozenset({"f32", "i8"}), ("BlockMatMul",), after=POINTWISE),
     Row("quantize_blocks", _HALVES, ("QuantizeBlocks",), cut=False),
     Row("moe", frozenset({"i64"}), ("MoeRoute",), cut=False),
+    Row("box_selection", frozenset({"f32"}), ("SelectBoxes",), cut=False),
     Row("topk", _FLOATS | _INTEGERS, ("TopK",)),
     Row("conv", _FLOATS | {"i8", "u8"}, ("Conv", "ConvInteger", "ConvTranspose"), after=POINTWISE,
         prefers="channels_last"),

@@ -7,10 +7,12 @@
     SkipSimplifiedLayerNormalization(...)       -> RMSNormalization(x + skip [+ bias]), likewise
     LpNormalization(x)                          -> x / max(norm of x, the least number above 0)
     MeanVarianceNormalization(x)                -> d = x - mean(x);  d / (sqrt(mean(d*d)) + 1e-9)
+    NonMaxSuppression(boxes, scores, most, ...) -> SelectedBoxes(SelectBoxes(boxes, scores, ...) {most})
 
 Rules
 1. Mean and inverse deviation of the skip norms must be unused.
-2. The maximum makes a row of zeros stay zero, as LpNormalization has it.
+2. The limit of NonMaxSuppression is a number, and so is that of boxes: the table has a place for each.
+3. The maximum makes a row of zeros stay zero, as LpNormalization has it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir import Value
+from graph_opt.ir.ops.registry import content_of
 from graph_opt.ir.patterns import Declined, Match, OpPattern, Pattern, any_value, attribute, op, optional
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.rules import Rule, RulePass
@@ -81,6 +84,17 @@ def _mean_variance(rewriter: Rewriter, match: Match) -> None:
     match.become(rewriter, "Div", [centred, match.insert(rewriter, "Add", [deviation, small])])
 
 
+def _select_boxes(rewriter: Rewriter, match: Match) -> Declined | None:
+    root, limit = match.root, match.get("most")
+    content = (0,) if limit is None else content_of(limit)
+    if not content or not isinstance(content[0], int) or not isinstance((match["boxes"].shape or (None,) * 3)[1], int):
+        return Declined("only the run knows how many boxes there are, or how many are wanted")
+    attrs = {"most": max(content[0], 0), "center": root.attrs.get("center_point_box", 0)}
+    operands = [match["boxes"], match["scores"], match.get("overlap"), match.get("least")]
+    match.become(rewriter, "SelectedBoxes", [match.insert(rewriter, "SelectBoxes", operands, attrs)])
+    return None
+
+
 def _contrib(name: str, *inputs: Pattern) -> OpPattern:
     return op(f"com.microsoft::{name}", *inputs)
 
@@ -103,6 +117,12 @@ class ExpandComposites(RulePass):
             "skip-rms-norm",
             _contrib("SkipSimplifiedLayerNormalization", _X, any_value("skip"), _GAMMA, _BIAS),
             partial(_skip_norm, "RMSNormalization"),
+        ),
+        Rule(
+            "select-boxes",
+            op("NonMaxSuppression", any_value("boxes"), any_value("scores"), optional(any_value("most")),
+               optional(any_value("overlap")), optional(any_value("least"))),
+            _select_boxes,
         ),
         Rule("lp-norm", op("LpNormalization", _X), _lp_norm),
         Rule("mean-variance-norm", op("MeanVarianceNormalization", _X), _mean_variance),

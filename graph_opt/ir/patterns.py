@@ -79,10 +79,11 @@ class Match:
         inputs: Sequence[Value | None],
         attrs: Mapping[str, AttrValue] | None = None,
         name: str = "",
+        instead: Value | None = None,
     ) -> Value:
         """The result of a new node before the root, under the root's guards and by default named after the root."""
         name = name or rewriter.graph.fresh_name(f"{self.root.name}/{op}")
-        return rewriter.insert(op, inputs, attrs, before=self.root, name=name).output
+        return rewriter.insert(op, inputs, attrs, before=self.root, name=name, instead=instead).output
 
     def become(
         self,
@@ -93,9 +94,8 @@ class Match:
         name: str = "",
     ) -> None:
         """Puts a new node in the place of the root, by default of its name; what the match held is interior to it."""
-        new = self.insert(rewriter, op, inputs, attrs, name or self.root.name)
-        last = new
         result = self.root.output
+        new = last = self.insert(rewriter, op, inputs, attrs, name or self.root.name, instead=result)
         if new.shape is not None and result.shape is not None and new.rank < result.rank:
             # A number of the match had more axes than the tensor that it was applied to.
             axes = rewriter.constant(np.arange(result.rank - new.rank), f"{self.root.name}/axes")

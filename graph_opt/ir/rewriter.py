@@ -72,17 +72,20 @@ class Rewriter:
         name: str = "",
         subgraphs: Mapping[str, Graph] | None = None,
         guards: Guards | None = None,
+        instead: Value | None = None,
     ) -> Node:
         """A new node before `before` (None: at the end), its outputs typed by the op's rule.
 
         `outputs` are the wished names of the outputs; by default one, named after the node or the op. `guards` are by
-        default those of `before`.
+        default those of `before`. The first output keeps the dims that only data decides of `instead`.
         """
         if guards is None:
             guards = () if before is None else before.guards
         operands = list(inputs)
         like = next((v.dtype for v in operands if v is not None), from_numpy(np.dtype(np.float32)))
         values = [self.graph.add_value(o, like, None) for o in (outputs or [name or op.lower()])]
+        if instead is not None:
+            values[0].shape = instead.shape
         node = self.graph.add_node(
             op, operands, values, attrs, name=name, before=before, subgraphs=subgraphs, guards=guards
         )

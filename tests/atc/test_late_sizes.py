@@ -20,7 +20,7 @@ from atc.conversion import convert
 
 OPS = {
     "selected_rows": ["NonZero"],
-    "detector": ["NonMaxSuppression"],
+    "detector": ["SelectedBoxes"],
     "twice": ["Compress", "NonZero"],
     "guarded": ["NonZero"],
     "counted": ["Range"],

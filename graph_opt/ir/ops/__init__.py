@@ -9,6 +9,7 @@ from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its op
     contrib,
     control,
     cube,
+    detection,
     elementwise,
     experts,
     image,

@@ -9,6 +9,7 @@ from graph_opt.ir import ops
 
 INTERNAL = {
     "Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "BlockMatMul", "QuantizeBlocks", "PrepareImage",
+    "SelectBoxes", "SelectedBoxes",
 }  # fmt: skip
 
 ADDED = {"ConvInteger": {"pad_value"}, "Conv": {"direct"}}
