@@ -31,6 +31,16 @@ def internal_error(error: BaseException) -> InternalError:
     return InternalError(f"internal error: {type(error).__name__}: {str(error)[:400]}", remedy=remedy)
 
 
+def coded(error: Exception) -> OpenAtcError:
+    """The error for users in place of an exception: itself if it has a code."""
+    if isinstance(error, OpenAtcError):
+        return error
+    if isinstance(error, MemoryError):
+        remedy = "use smaller input shapes, or a machine with more memory"
+        return ResourceLimit("memory is exhausted", remedy=remedy)
+    return internal_error(error)
+
+
 @contextmanager
 def coded_errors() -> Iterator[None]:
     """Errors with a code go on as they are; exhausted memory and whatever else is raised inside get one."""
@@ -38,8 +48,5 @@ def coded_errors() -> Iterator[None]:
         yield
     except OpenAtcError:
         raise
-    except MemoryError as error:
-        remedy = "use smaller input shapes, or a machine with more memory"
-        raise ResourceLimit("memory is exhausted", remedy=remedy) from error
     except Exception as error:
-        raise internal_error(error) from error
+        raise coded(error) from error

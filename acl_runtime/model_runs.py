@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from acl_runtime.executor import Executor
 from acl_runtime.model import LoadedModel
 from acl_runtime.plan_format import PlanValue
 from acl_runtime.result_memory import ResultMemory
-from acl_runtime.run_state import RunState
+from acl_runtime.run_state import RunState, addresses_of
 from acl_runtime.segment_runs import Arenas, SegmentRuns
 from acl_runtime.state import State
 from tensor_types.dtypes import HANDLE
@@ -104,6 +104,37 @@ class ModelRuns:
             self.leave(states)
             raise
         return results, states
+
+    def prepared(
+        self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None]
+    ) -> Callable[[], list[np.ndarray]] | None:
+        """Executions on these arrays, which are checked and addressed once; None if the model has several segments,
+        states or outputs without a buffer, or if everything is kept."""
+        ends = self._ends[0]
+        if len(self.segments) > 1 or self.states or self._keep or any(e.is_late for e in ends):
+            return None
+        segment, arenas = self.segments[0], self.arenas
+        binding = self.bind([a.shape for a in inputs])
+        outputs: list[np.ndarray] = []
+        for end in ends:
+            buffer = None if end.result is None else buffers[end.result]
+            if buffer is None:
+                return None
+            outputs.append(_fitting(end.value, binding.shapes[end.number], buffer))
+        addresses = np.array(addresses_of(inputs, outputs), np.uint64)
+        order = [end.result for end in ends]
+        results = [outputs[order.index(n)] for n in range(self._n_results)]
+
+        def run() -> list[np.ndarray]:
+            state = segment.start(binding)
+            try:
+                state.execute(inputs, outputs, False, (), addresses)
+            finally:
+                arenas.give(state.arena)
+                segment.give(state)
+            return list(results)
+
+        return run
 
     def leave(self, states: Sequence[RunState]) -> None:
         """An execution and whoever reads its tensors are done."""

@@ -23,12 +23,19 @@ _REASONS = {
 }
 
 
+_UNALIGNED = 1 << 12
+"""Bytes below which an array costs more to be aligned than its kernels gain by it."""
+
+
 def new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A 64-byte aligned array of zeros: what a package never writes must not show what the process held before."""
+    """An array of zeros, 64-byte aligned unless it is small: what a package never writes must not show what the process
+    held before."""
     if dtype.hasobject:
         return np.empty(shape, dtype)
-    count = prod(shape)
-    return aligned_zeros(count * dtype.itemsize).view(dtype).reshape(shape)
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < _UNALIGNED:
+        return np.zeros(shape, dtype)
+    return aligned_zeros(nbytes).view(dtype).reshape(shape)
 
 
 class RunState:
@@ -47,9 +54,8 @@ class RunState:
         self._passed: dict[int, np.ndarray] = {}
         self._base = np.zeros(binder.n_slots, np.uint64)
         first = binder.first_slot
-        self._in = slice(first["input"], first["output"])
-        self._out = slice(first["output"], first["state"])
-        self._held = slice(first["state"], first["constant"])
+        self._given = slice(first["input"], first["constant"])
+        """Slots of inputs, outputs and states, in this order."""
         self._base[first["constant"] : first["guard"]] = [_address(c) for c in binder.segment.constants]
         guards = self.run.guards.ctypes.data
         self._base[first["guard"] :] = np.arange(self.plan.n_guards, dtype=np.uint64) + np.uint64(guards)
@@ -94,18 +100,16 @@ class RunState:
 
     def execute(
         self, inputs: Sequence[np.ndarray | None], outputs: list[Any], timed: bool = False,
-        states: Sequence[np.ndarray] = (),
+        states: Sequence[np.ndarray] = (), addresses: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         """Runs. `inputs` are contiguous arrays in physical order, None for objects that were not made; `states` are the
-        buffers of the segment's states, which this run alone uses.
+        buffers of the segment's states, which this run alone uses. `addresses` are those of all three, if known.
 
         `outputs` holds the buffers, and None where the run makes the object, which takes the place of the None.
         """
         self.inputs, self.outputs, self.states = inputs, outputs, states
         self.objects.clear()
-        self._base[self._in] = [_address(a) for a in inputs]
-        self._base[self._out] = [_address(a) for a in outputs]
-        self._base[self._held] = [_address(a) for a in states]
+        self._base[self._given] = addresses_of(inputs, outputs, states) if addresses is None else addresses
         self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
         try:
             self.run.execute(self.host_task, timed=timed)
@@ -235,6 +239,11 @@ def _owned(result: object, operands: Sequence[object]) -> object:
     if isinstance(result, np.ndarray) and (not result.flags.owndata or any(result is o for o in operands)):
         return np.array(result)
     return result
+
+
+def addresses_of(*groups: Sequence[np.ndarray | None]) -> list[int]:
+    """Addresses of the bytes of tensors, 0 of objects, one group after the other."""
+    return [_address(a) for group in groups for a in group]
 
 
 def _address(array: np.ndarray | None) -> int:

@@ -6,7 +6,7 @@ import difflib
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from acl_runtime.binding import Binding
 from acl_runtime.dims_of_shapes import TensorSpec
 from acl_runtime.executor import Executor
-from acl_runtime.internal_error import coded_errors
+from acl_runtime.internal_error import coded, coded_errors
 from acl_runtime.isolated_tasks import IsolatedTasks
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
@@ -25,7 +25,7 @@ from acl_runtime.run_state import RunState
 from acl_runtime.state import State
 from tensor_types.dims import evaluate, names
 from tensor_types.dtypes import HANDLE
-from tensor_types.errors import EnvironmentProblem, InvalidModel
+from tensor_types.errors import EnvironmentProblem, InvalidModel, OpenAtcError
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,44 @@ class InferSession:
         Inputs are never written. Outputs are fresh arrays, or the C-contiguous buffers given in `outputs`. InvalidModel
         (an OpenAtcError) names the input or output that does not fit, what was expected and what to do.
         """
-        with coded_errors():
-            self._model.package.require_whole()
+        # No context manager here: a run of a small model takes as long as ten of them.
+        try:
+            model, runs = self._opened()
+            model.package.require_whole()
             arrays = self._input_arrays(inputs)
-            results, states = self._runs.execute(arrays, self._buffers(outputs, arrays), state=state)
+            results, states = runs.execute(arrays, self._buffers(outputs, arrays), state=state)
             self._done(states)
             return results
+        except OpenAtcError:
+            raise
+        except Exception as error:
+            raise coded(error) from error
+
+    def prepared(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
+    ) -> Callable[[], list[np.ndarray]]:
+        """A function that does what `infer` does with these arrays, as often as it is called.
+
+        Arrays are checked once, so they must keep shape, dtype and place. Faster than `infer` where every output has
+        its buffer and the model is one segment without states.
+        """
+        model, runs = self._opened()
+        arrays = self._input_arrays(inputs)
+        buffers = self._buffers(outputs, arrays)
+        run = runs.prepared(arrays, buffers)
+        if run is None:
+            return lambda: self.infer(arrays, buffers)
+
+        def execute() -> list[np.ndarray]:
+            try:
+                model.package.require_whole()
+                return run()
+            except OpenAtcError:
+                raise
+            except Exception as error:
+                raise coded(error) from error
+
+        return execute
 
     def infer_timed(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from acl_runtime.device.aipp import ImageInput, ImageStage, images_of
 from acl_runtime.device.gears import Gears, gears_of
@@ -35,7 +36,7 @@ class TensorDescription:
         """aclFormat."""
         return FORMAT_NCHW if len(self.dims) == 4 else FORMAT_ND
 
-    @property
+    @cached_property
     def is_dynamic(self) -> bool:
         return any(d < 0 for d in self.dims)
 
@@ -52,7 +53,7 @@ class ModelDescription:
     output_dims: tuple[tuple[Dim, ...] | None, ...] = ()
     stages: tuple[ImageStage, ...] = ()
 
-    @property
+    @cached_property
     def is_dynamic(self) -> bool:
         """Whether a caller says shapes, in tensor descriptions."""
         return self.gears is None and any(t.is_dynamic for t in self.inputs)

@@ -152,10 +152,10 @@ class AddressSpace:
             if block.is_freed and not block.pins:
                 self._give_back(block)
 
-    def check(self, address: int, nbytes: int, what: str) -> None:
-        """PARAM_INVALID unless the range is in one live block."""
+    def check(self, address: int, nbytes: int, what: str) -> Allocation:
+        """The live block that holds a range. PARAM_INVALID if there is none."""
         with self._lock:
-            self._checked(address, nbytes, what)
+            return self._checked(address, nbytes, what)
 
     def blocks(self) -> list[Allocation]:
         """All live blocks, by address."""
@@ -243,7 +243,9 @@ class Memory:
 
     def space(self, address: int) -> AddressSpace | None:
         """The space that the address is in; None for plain host memory."""
-        return next((s for s in (self.device, self.pinned) if address in s), None)
+        if address in self.device:
+            return self.device
+        return self.pinned if address in self.pinned else None
 
     def check(self, address: int, nbytes: int, what: str) -> None:
         """PARAM_INVALID unless `nbytes` from `address` on are in one live block, or are mapped host memory."""

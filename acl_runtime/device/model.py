@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
 from acl_runtime.device.description import TensorDescription, describe
 from acl_runtime.device.dumps import ModelDump
 from acl_runtime.device.in_flight import Use
-from acl_runtime.device.memory import Memory
+from acl_runtime.device.memory import Allocation, Memory
 from acl_runtime.device.stream import current_stream
 from acl_runtime.device.watch import Watch
 from acl_runtime.model import load_model
@@ -29,6 +29,7 @@ from acl_runtime.session import InferSession
 from tensor_types.errors import OpenAtcError, ResourceLimit
 
 _T = TypeVar("_T")
+_Request = tuple[object, ...]
 _TOLERATED = 64
 """Bytes by which an input buffer may be too small."""
 
@@ -39,6 +40,14 @@ class Execution:
 
     uses: tuple[Use, ...]
     run: Callable[[], None]
+
+
+class _Known(NamedTuple):
+    """An execution that may be repeated as it is: what it was prepared for, and the blocks of its memory."""
+
+    request: _Request
+    execution: Execution
+    blocks: tuple[Allocation, ...]
 
 
 class DeviceModel:
@@ -57,6 +66,7 @@ class DeviceModel:
         if layers is not None and watch.dump is not None and graph is not None:
             self._dump = ModelDump(watch.dump, self._session, graph, name or graph.name, model_id, layers)
         self.description = describe(model_id, loaded)
+        self._known: _Known | None = None
 
     def prepare(
         self, inputs: Dataset, outputs: Dataset, memory: Memory, context: Context, allocates: bool
@@ -64,8 +74,13 @@ class DeviceModel:
         """Checks everything and gives the execution, for `run_now` or `submit`.
 
         It reads the input memory and writes the output memory that the datasets name now. With `allocates`, an
-        output buffer without memory gets device memory, owned by `context`; without, it is an error.
+        output buffer without memory gets device memory, owned by `context`; without, it is an error. What was asked for
+        last, of buffers in the same live blocks, is not checked again.
         """
+        request = _request(inputs, outputs, context)
+        known = self._known
+        if known is not None and known.request == request and not any(block.is_freed for block in known.blocks):
+            return known.execution
         description = self.description
         for kind, dataset, wanted in (
             ("inputs", inputs, description.inputs), ("outputs", outputs, description.outputs)
@@ -113,14 +128,16 @@ class DeviceModel:
                  for t, s, m, b in zip(description.outputs, result_shapes, targets, outputs.buffers, strict=True)
                  if m is not None]  # fmt: skip
 
+        # Memory goes straight to the kernels where the shape is known and no input lies in it.
+        direct: list[np.ndarray | None] = [
+            None if target is None or shape is None or any(np.may_share_memory(target, a) for a in arrays)
+            else target[: math.prod(shape) * tensor.dtype.bytes].view(tensor.dtype.numpy).reshape(shape)
+            for tensor, shape, target in zip(description.outputs, result_shapes, targets, strict=True)
+        ]  # fmt: skip
+        run = self._prepared(arrays, direct)
+
         def execute() -> None:
-            # Memory goes straight to the kernels where the shape is known and no input lies in it.
-            direct: list[np.ndarray | None] = [
-                None if target is None or shape is None or any(np.may_share_memory(target, a) for a in arrays)
-                else target[: math.prod(shape) * tensor.dtype.bytes].view(tensor.dtype.numpy).reshape(shape)
-                for tensor, shape, target in zip(description.outputs, result_shapes, targets, strict=True)
-            ]  # fmt: skip
-            results = self._run(arrays, direct, context.device)
+            results = self._run(run, arrays, direct, context.device)
             for number, (tensor, target, array) in enumerate(zip(description.outputs, targets, results, strict=True)):
                 if target is None:
                     _give_memory(outputs.buffers[number], array, memory, context)
@@ -132,14 +149,29 @@ class DeviceModel:
                     desc = outputs.descs.setdefault(number, TensorDesc(tensor.dtype.acl, [], tensor.format))
                     desc.dtype, desc.dims = tensor.dtype.acl, list(array.shape)
 
-        return Execution(tuple(uses), execute)
+        execution = Execution(tuple(uses), execute)
+        # Sizes and images are read from the buffers, and outputs may get memory: those are prepared each time.
+        if gears is None and not description.stages and all(b.address for b in outputs.buffers):
+            blocks = tuple(memory.device.check(u.address, u.nbytes, u.what) for u in uses)
+            self._known = _Known(request, execution, blocks)
+        return execution
+
+    def _prepared(
+        self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]
+    ) -> Callable[[], list[np.ndarray]]:
+        try:
+            return self._session.prepared(arrays, targets)
+        except OpenAtcError as error:
+            raise DeviceError(Code.MODEL_EXECUTE, str(error)) from error
 
     def _run(
-        self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None], device: int
-    ) -> list[np.ndarray]:
+        self, run: Callable[[], list[np.ndarray]], arrays: Sequence[np.ndarray],
+        targets: Sequence[np.ndarray | None], device: int,
+    ) -> list[np.ndarray]:  # fmt: skip
+        """`run` is the session's run of these arrays."""
         try:
             if self._dump is None and not self._watch.profiler.is_on:
-                return self._session.infer(arrays, targets)
+                return run()
             return self._run_watched(arrays, targets, device)
         except ResourceLimit as error:
             raise DeviceError(Code.EXEC_MEMORY_ALLOCATION, str(error)) from error
@@ -245,6 +277,13 @@ class ModelTable:
     def _check_open(self) -> None:
         if not self.is_open:
             raise DeviceError(Code.EXEC_NOT_INIT, "acl.init was not called, or acl.finalize was")
+
+
+def _request(inputs: Dataset, outputs: Dataset, context: Context) -> _Request:
+    """What an execution depends on besides the model and the memory: equal for calls that mean the same."""
+    places = [(b.address, b.size) for b in (*inputs.buffers, *outputs.buffers)]
+    shapes = [(n, tuple(desc.dims)) for n, desc in inputs.descs.items()] if inputs.descs else None
+    return outputs, context, places, len(inputs.buffers), shapes
 
 
 def _input_shape(tensor: TensorDescription, desc: TensorDesc | None) -> tuple[int, ...]:
