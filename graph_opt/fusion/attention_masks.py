@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir import Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dims import Dim
@@ -21,12 +21,12 @@ from tensor_types.dtypes import BOOL, I64
 _MASK, _PAST, _LENGTHS = 3, 4, 6
 
 
-def complete_mask(graph: Graph, node: Node) -> None:
+def complete_mask(rewriter: Rewriter, node: Node) -> None:
     """Leaves a node without windows, and without lengths where the kernel does not read them.
 
     Its mask, if it has one, is as long as the keys.
     """
-    do = _Masks(graph, node)
+    do = _Masks(rewriter, node)
     visible = do.visible()
     mask = node.input(_MASK)
     if mask is not None and mask.shape is not None and mask.shape[-1] != do.total:
@@ -42,8 +42,8 @@ def complete_mask(graph: Graph, node: Node) -> None:
 class _Masks(Arithmetic):
     """Steps written before the node. Q and K have 3 or 4 axes."""
 
-    def __init__(self, graph: Graph, node: Node) -> None:
-        super().__init__(Rewriter(graph), node)
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        super().__init__(rewriter, node)
         q, k, self.past, self.lengths = node.inputs[0], node.inputs[1], node.input(_PAST), node.input(_LENGTHS)
         assert q is not None and k is not None and k.shape is not None
         self.q, self.k = q, k

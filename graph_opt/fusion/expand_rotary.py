@@ -30,10 +30,11 @@ class ExpandRotary:
     name: ClassVar[str] = "expand-rotary"
 
     def apply(self, graph: Graph) -> bool:
-        return any([_expand(graph, n) for n in list(graph.nodes) if n.op == "RotaryEmbedding"])
+        rewriter = Rewriter(graph)
+        return any([_expand(rewriter, n) for n in list(graph.nodes) if n.op == "RotaryEmbedding"])
 
 
-def _expand(graph: Graph, node: Node) -> bool:
+def _expand(rewriter: Rewriter, node: Node) -> bool:
     x, cos, sin = node.inputs[:3]
     heads = int(node.attrs.get("num_heads", 0))  # type: ignore[call-overload]
     if x is None or x.shape is None or any(v is None or v.shape is None for v in (cos, sin)):
@@ -45,7 +46,7 @@ def _expand(graph: Graph, node: Node) -> bool:
         return False
     size = x.shape[-1] // heads if x.rank == 3 else x.shape[-1]
     width = int(node.attrs.get("rotary_embedding_dim", 0)) or size  # type: ignore[call-overload]
-    write = _Writer(Rewriter(graph), node)
+    write = _Writer(rewriter, node)
     flat = x.rank == 3
     if flat:
         x = write.grouped(x, 0, 0, heads, size)

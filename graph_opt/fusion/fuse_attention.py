@@ -54,21 +54,22 @@ class FuseAttention:
         changed = False
         if self.kernels.family("attention") is None:
             return False
+        rewriter = Rewriter(graph)
         for node in [n for n in graph.nodes if n.op == "Attention"]:
             reason = _why_not_native(graph, node)
             if reason is None:
-                complete_mask(graph, node)
-                reason = _fuse(graph, node, self.kernels)
+                complete_mask(rewriter, node)
+                reason = _fuse(rewriter, node, self.kernels)
             if reason is not None:
                 self.declined[node.name] = reason
             changed |= reason is None
         for node in list(graph.nodes):
             if node.op == "Softmax":
-                changed |= self._match(graph, node)
+                changed |= self._match(rewriter, node)
         return changed
 
-    def _match(self, graph: Graph, softmax: Node) -> bool:
-        found = _SdpaMatch(graph, softmax)
+    def _match(self, rewriter: Rewriter, softmax: Node) -> bool:
+        found = _SdpaMatch(rewriter, softmax)
         reason = found.find() or found.rewrite(self.kernels)
         if reason is not None and reason != "no product on both sides":
             self.declined[softmax.name] = reason
@@ -88,8 +89,8 @@ def _scalar(value: Value | None) -> float | None:
 class _SdpaMatch:
     """One candidate around a Softmax: `find` gives the reason against it, or None after setting the parts."""
 
-    def __init__(self, graph: Graph, softmax: Node) -> None:
-        self.graph = graph
+    def __init__(self, rewriter: Rewriter, softmax: Node) -> None:
+        self.rewriter, self.graph = rewriter, rewriter.graph
         self.softmax = softmax
         self.scale = 1.0
         self.mask: Value | None = None
@@ -216,7 +217,7 @@ class _SdpaMatch:
 
         The AI CPU's Attention takes a mask and a row that sees nothing otherwise: there has to be a kernel.
         """
-        rewriter, at = Rewriter(self.graph), self.product
+        rewriter, at = self.rewriter, self.product
         source = self.key_transpose.inputs[0]
         assert source is not None
         if self.key_perm == [0, 2, 3, 1]:
@@ -245,7 +246,7 @@ class _SdpaMatch:
         rewriter.absorb([*self.interior, self.key_transpose.output], node.output)
         rewriter.replace(at.output, node.output)
         rewriter.erase_dead([at])
-        return _fuse(self.graph, node, kernels, _NOTHING_IS_NAN)
+        return _fuse(rewriter, node, kernels, _NOTHING_IS_NAN)
 
 
 def _why_not_native(graph: Graph, node: Node) -> str | None:
@@ -268,9 +269,10 @@ def _is_used(graph: Graph, value: Value | None) -> bool:
 
 
 def _fuse(
-    graph: Graph, node: Node, kernels: Kernels, attrs: Mapping[str, AttrValue] | None = None
+    rewriter: Rewriter, node: Node, kernels: Kernels, attrs: Mapping[str, AttrValue] | None = None
 ) -> str | None:  # fmt: skip
     """Fuses an Attention node with as many of the head transposes around it as its kernel takes; why not by itself."""
+    graph = rewriter.graph
     operands: list[Node] = []
     for value in node.inputs[:3]:
         producer = value.producer if value is not None else None
@@ -281,9 +283,9 @@ def _fuse(
     behind = [user] if user is not None and _is_head_transpose(user) else []
     reason: str | None = None
     for members in ([*operands, node, *behind], [*operands, node], [node]):
-        reason = kernels.why_not(outline(graph, members, "attention", attrs).node)
+        reason = kernels.why_not(outline(graph, members, "attention", attrs, public=rewriter.public).node)
         if reason is None:
-            Rewriter(graph).fuse(members, "attention", attrs, name=node.name)
+            rewriter.fuse(members, "attention", attrs, name=node.name)
             return None
     return reason
 

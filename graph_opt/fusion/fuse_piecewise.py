@@ -44,7 +44,7 @@ class FusePiecewise:
             return False
         place = {n: i for i, n in enumerate(graph.nodes)}
         growth, public = _Growth(graph, family, self.kernels), public_values(graph)
-        changed = False
+        changed, rewriter = False, Rewriter(graph)
         # From the end, so that a Concat inside the group of another is found there.
         for node in reversed(list(graph.nodes)):
             if node.op != "Concat" or graph.values.get(node.output.name) is not node.output:
@@ -55,7 +55,7 @@ class FusePiecewise:
             members.sort(key=place.__getitem__)
             reason = self.kernels.why_not(outline(graph, members, family.name, public=public).node)
             if reason is None:
-                Rewriter(graph).fuse(members, family.name)
+                rewriter.fuse(members, family.name)
                 changed = True
             else:
                 self.notes.append(Note(node.name, self.name, reason))

@@ -60,7 +60,7 @@ class FuseRegions:
 
     def _checked(self, graph: Graph) -> set[Node]:
         """Takes Fused nodes without a kernel apart; the nodes with a size that nothing before them tells."""
-        sizes = DataDependentSizes(graph)
+        sizes, rewriter = DataDependentSizes(graph), Rewriter(graph)
         alone = set()
         for node in list(graph.nodes):
             parts = [node]
@@ -68,7 +68,7 @@ class FuseRegions:
                 reason = LATE_SIZE if sizes.are_late(node) else self.kernels.why_not(node)
                 if reason is not None:
                     self.notes.append(Note(node.name, self.name, f"no {node.attrs['family']} kernel: {reason}"))
-                    parts = Rewriter(graph).inline(node)
+                    parts = rewriter.inline(node)
             for part in parts:
                 if sizes.are_late(part):
                     alone.add(part)

@@ -37,10 +37,10 @@ class MergeSiblingMatmuls:
     name: str = "merge-sibling-matmuls"
 
     def apply(self, graph: Graph) -> bool:
-        changed = False
+        changed, rewriter = False, Rewriter(graph)
         for value in list(graph.values.values()):
             for group in _groups(graph, value):
-                _merge(graph, value, group)
+                _merge(rewriter, value, group)
                 changed = True
         return changed
 
@@ -82,10 +82,9 @@ def _is_elementwise(node: Node) -> bool:
     return declared is not None and declared.kind == "elementwise"
 
 
-def _merge(graph: Graph, x: Value, group: Sequence[_Sibling]) -> None:
+def _merge(rewriter: Rewriter, x: Value, group: Sequence[_Sibling]) -> None:
     """Replaces the siblings; the new nodes stand where the first of them stood."""
-    rewriter = Rewriter(graph)
-    at = min((s.product for s in group), key=graph.nodes.place)
+    at = min((s.product for s in group), key=rewriter.graph.nodes.place)
     ones = (1,) * (x.rank - 2)
     weight = reshape(stack([s.weight for s in group]), (len(group), *ones, *group[0].weight.shape))
     stacked = rewriter.constant(weight, f"{at.name}/merged")

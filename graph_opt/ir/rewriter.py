@@ -22,7 +22,7 @@ from graph_opt.ir.infer import infer_node
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.order import Order, Outputs
 from graph_opt.ir.outline import Outline, outline
-from graph_opt.ir.reads import captured_values, nested_bodies, public_values, read_values
+from graph_opt.ir.reads import captured_values, nested_bodies, read_values
 from tensor_types.dims import names
 from tensor_types.dtypes import DType, from_numpy
 from tensor_types.recipes import Recipe
@@ -49,6 +49,11 @@ class Rewriter:
             if origin.value is not None:
                 holders.setdefault(origin.value, set()).add(source)
         return holders
+
+    @property
+    def public(self) -> set[Value]:
+        """`public_values` of the graph."""
+        return {*self.graph.outputs, *(v for body in self._nested for v in body.outputs)}
 
     # --- making values and nodes
 
@@ -241,7 +246,8 @@ class Rewriter:
             flat = [[n] if n.op != "Fused" else self.inline(n) for n in members]
             members = dict.fromkeys(n for part in flat for n in part)
         ordered, followers = self._around(members)
-        fused, order = self._outlined(outline(self.graph, ordered, family, attrs, name=name)), self.graph.nodes
+        found = outline(self.graph, ordered, family, attrs, name=name, public=self.public)
+        fused, order = self._outlined(found), self.graph.nodes
         order.insert_before(ordered[-1], fused)
         for node in ordered:
             order.remove(node)
@@ -261,7 +267,7 @@ class Rewriter:
         ordered = [(sorted(members, key=place.__getitem__), family) for members, family in groups]
         rank = {n: place[members[-1]] for members, _ in ordered for n in members}
         order = _in_order(nodes, rank)
-        public = public_values(self.graph)
+        public = self.public
         fused = {n[-1]: self._outlined(outline(self.graph, n, family, public=public)) for n, family in ordered}
         self.graph.nodes = Order(fused.get(n, n) for n in order)
 

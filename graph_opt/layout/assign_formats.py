@@ -59,12 +59,12 @@ class AssignFormats:
                 if value.rank == _rank(kept) and value.name not in inner:
                     value.format = kept
                     changed = True
+        rewriter = Rewriter(graph)
         for value in list(graph.outputs):
             if value.format != PLAIN:
                 plain = graph.add_value(value.name, value.dtype, value.shape)
                 graph.add_node("Relayout", [value], [plain], name=f"{value.name}/relayout")
                 uses = list(value.uses)
-                rewriter = Rewriter(graph)
                 rewriter.replace(value, plain)
                 rewriter.redirect([u for u in uses if u[0].op != "Relayout" or u[0].output is not plain], value)
         return changed

@@ -22,7 +22,7 @@ class DequantizeLate:
     name: ClassVar[str] = "dequantize-late"
 
     def apply(self, graph: Graph) -> bool:
-        changed = False
+        changed, rewriter = False, Rewriter(graph)
         for node in list(graph.nodes):
             source = node.input(0)
             origin = source.producer if source is not None else None
@@ -34,7 +34,6 @@ class DequantizeLate:
             single = all(is_single(v) for v in origin.inputs[1:])
             if node.op == "Gather" and not single:
                 continue
-            rewriter = Rewriter(graph)
             attrs: dict[str, AttrValue] = dict(origin.attrs)
             if node.op == "Gather":
                 operands = [codes, node.inputs[1]]

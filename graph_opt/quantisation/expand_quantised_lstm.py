@@ -23,14 +23,14 @@ class ExpandQuantisedLstm:
 
     def apply(self, graph: Graph) -> bool:
         nodes = [n for n in graph.nodes if n.op == "com.microsoft::DynamicQuantizeLSTM"]
-        return any([_expand(graph, node) for node in nodes])
+        rewriter = Rewriter(graph)
+        return any([_expand(rewriter, node) for node in nodes])
 
 
-def _expand(graph: Graph, node: Node) -> bool:
+def _expand(rewriter: Rewriter, node: Node) -> bool:
     weights = [_dequantised(node, codes, scale) for codes, scale in ((1, 8), (2, 10))]
     if any(w is None for w in weights):
         return False
-    rewriter = Rewriter(graph)
     constants = [rewriter.constant(w, f"{node.output.name}/weight") for w in weights if w is not None]
     names = [v.name for v in node.outputs]
     lstm = rewriter.insert(

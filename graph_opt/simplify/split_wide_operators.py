@@ -23,15 +23,18 @@ class SplitWideOperators:
     name: ClassVar[str] = "split-wide-operators"
 
     def apply(self, graph: Graph) -> bool:
-        return any([_split(part, n) for part in control_graphs(graph) for n in list(part.nodes) if _is_wide(n)])
+        changed = False
+        for part in control_graphs(graph):
+            rewriter = Rewriter(part)
+            changed |= any([_split(rewriter, n) for n in list(part.nodes) if _is_wide(n)])
+        return changed
 
 
 def _is_wide(node: Node) -> bool:
     return node.op in _ASSOCIATIVE and len(node.inputs) > _MOST
 
 
-def _split(graph: Graph, node: Node) -> bool:
-    rewriter = Rewriter(graph)
+def _split(rewriter: Rewriter, node: Node) -> bool:
     values, level = list(node.inputs), 0
     while len(values) > 1:
         groups = [values[i : i + _GROUP] for i in range(0, len(values), _GROUP)]
