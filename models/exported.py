@@ -70,7 +70,8 @@ def _vision(kind: str, size: int = 64, **config: Any) -> Architecture:
 def _transformer(kind: str, **config: Any) -> Any:
     import transformers
 
-    made = getattr(transformers, f"{kind.partition('For')[0].removesuffix('Model')}Config")(**config)
+    stem = kind.partition("For")[0].removesuffix("Model").removesuffix("LMHead")
+    made = getattr(transformers, f"{stem}Config")(**config)
     return getattr(transformers, kind)(made)
 
 

@@ -1,5 +1,6 @@
 """Proofs of a <= b over dimension expressions: sound, not complete.
 
+>>> from tensor_types.dims import dim
 >>> prove_le(dim("m"), 7, {"m": (0, 7)})
 True
 """
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TypeAlias
 
-from tensor_types.dims import Atom, Dim, make, mod, named, names, terms
+from tensor_types.dims import OPERATIONS, Atom, Dim, make, mod, named, names, terms
 from tensor_types.effort import TooMuchWork, effort, exhausted, spend
 
 _PROOF_STEPS = 200_000
@@ -24,6 +25,32 @@ _Ends: TypeAlias = tuple[int | None, int | None]
 def prove_le(a: Dim, b: Dim, ranges: Mapping[str, Range]) -> bool:
     """True only if a <= b for all dims in their ranges (a dim without a range is >= 0)."""
     return Proofs(ranges).le(a, b)
+
+
+def settle(value: Dim, ranges: Mapping[str, Range]) -> Dim:
+    """The value with every minimum and maximum, inner ones first, that the ranges decide replaced by what it is.
+
+    >>> from tensor_types.dims import dim, dmin
+    >>> str(settle(dmin(1, dim("n")) + dim("n"), {"n": (1, None)}))
+    'n + 1'
+    """
+    total: Dim = 0
+    for monomial, factor in terms(value):
+        part: Dim = factor
+        for atom in monomial:
+            part = part * (named(atom) if atom.kind == "dim" else _settled(atom, ranges))
+        total = total + part
+    return total
+
+
+def _settled(atom: Atom, ranges: Mapping[str, Range]) -> Dim:
+    args = [settle(a, ranges) for a in atom.args]
+    if atom.kind in ("min", "max"):
+        for least in args:
+            pairs = [(least, a) if atom.kind == "min" else (a, least) for a in args]
+            if all(prove_le(a, b, ranges) for a, b in pairs):
+                return least
+    return OPERATIONS[atom.kind](*args)
 
 
 class Proofs:

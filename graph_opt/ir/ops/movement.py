@@ -222,7 +222,7 @@ def slice_range(ctx: Inference, extent: Dim, start: Dim, end: Dim, step: int) ->
     if step == 1 and isinstance(count, Expr) and has_extrema(count):
         # What the limits of an empty axis made of it says less than what it mostly is.
         plain = (end - start, extent - first, *map(dim, sorted(names(count))))
-        count = next((p for p in plain if ctx.same(count, p)), count)
+        count = next((p for p in plain if not has_extrema(p) and ctx.same(count, p)), count)
     return first, count
 
 

@@ -18,7 +18,7 @@ from graph_opt.ir.core import AttrValue, Graph, Node, Requirement, Value
 from tensor_types.dims import Dim, Expr, dim, dmax, dmin, names, product
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
-from tensor_types.proofs import Range, prove_le
+from tensor_types.proofs import Range, prove_le, settle
 
 INT, FLOAT, STRING, INTS, FLOATS, STRINGS, TENSOR, GRAPH, TYPE = (
     "int", "float", "string", "ints", "floats", "strings", "tensor", "graph", "type",
@@ -207,7 +207,8 @@ class Inference:
             low, high = self.graph.dims.get(name, (0, None))
             if low == 0 and len(cases) < _CASES:
                 cases = [{**case, name: span} for case in cases for span in ((0, 0), (1, high))]
-        return all(prove_le(left, right, case) and prove_le(right, left, case) for case in cases)
+        pairs = [(settle(left, case), settle(right, case), case) for case in cases]
+        return all(a == b or prove_le(a, b, case) and prove_le(b, a, case) for a, b, case in pairs)
 
     def assumes_below(self, value: Dim, limit: int) -> bool:
         """Whether value < limit once no named dim is 0; if so, the ranges of those that it names say it from now on.
