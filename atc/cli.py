@@ -109,6 +109,9 @@ def inspect(
     memory: Annotated[bool, typer.Option("--memory", help="arena and its bound")] = False,
     fusion: Annotated[bool, typer.Option("--fusion", help="why kernels end where they do")] = False,
     ir: Annotated[str, typer.Option("--ir", help="text of a stage: read, optimised or programs")] = "",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="page (.html): arena over time, before and after, fusion")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="check the digests of the weights too")] = False,
     soc: Annotated[str, typer.Option("--soc", help="kernels, memory and AI CPU nodes of a chip")] = "",
     custom_op: CustomOps = None,
@@ -136,6 +139,12 @@ def inspect(
                 out.print(text)
             return 0
         found = view.inspect_package(path, verify)
+        if output is not None:
+            from atc.package_page import write_page
+            from atc.writing import check_file
+
+            check_file(output, "-o", [path])
+            write_page(output, path, found)
         if json:
             print_json(found)
             return 0

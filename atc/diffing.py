@@ -125,7 +125,8 @@ def diff_files(a: Path, b: Path, given: Mapping[str, Any], runs: int, threads: i
             sides = _timed(sides, (a, b), given, runs, threads)
     shared = sides[0].dtypes.keys() & sides[1].dtypes.keys()
     pairs = {n: (sides[0].dtypes[n], sides[1].dtypes[n]) for n in sides[0].dtypes if n in shared}
-    return Diff(*sides, grouped(sides[0].kernels, sides[1].kernels), {n: p for n, p in pairs.items() if p[0] != p[1]})
+    changed = {n: p for n, p in pairs.items() if p[0] != p[1]}
+    return Diff(sides[0], sides[1], grouped(sides[0].kernels, sides[1].kernels), changed)
 
 
 def grouped(a: Sequence[Kernel], b: Sequence[Kernel]) -> list[Group]:
@@ -141,13 +142,13 @@ def grouped(a: Sequence[Kernel], b: Sequence[Kernel]) -> list[Group]:
     for kernel in (*a, *b):
         for node in kernel.source_nodes[1:]:
             leader[find(node)] = find(kernel.source_nodes[0])
-    groups: dict[str, tuple[dict[str, None], list[Kernel], list[Kernel]]] = {}
+    groups: dict[str, tuple[dict[str, None], list[list[Kernel]]]] = {}
     for side, kernels in enumerate((a, b)):
         for kernel in kernels:
-            held = groups.setdefault(find(kernel.source_nodes[0]), ({}, [], []))
-            held[0].update(dict.fromkeys(kernel.source_nodes))
-            held[1 + side].append(kernel)
-    return [Group(tuple(nodes), tuple(x), tuple(y)) for nodes, x, y in groups.values()]
+            nodes, members = groups.setdefault(find(kernel.source_nodes[0]), ({}, [[], []]))
+            nodes.update(dict.fromkeys(kernel.source_nodes))
+            members[side].append(kernel)
+    return [Group(tuple(nodes), tuple(x), tuple(y)) for nodes, (x, y) in groups.values()]
 
 
 def source_nodes(graph: Graph) -> dict[str, list[str]]:

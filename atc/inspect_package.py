@@ -23,7 +23,7 @@ def inspect_package(path: Path, verify: bool = False) -> dict[str, Any]:
     """
     package = open_package(path, verify)
     report = _json(package, "report")
-    plan = _plan(package)
+    plan = plan_of(package)
     return {
         "package": str(path),
         "package_bytes": path.stat().st_size,
@@ -54,7 +54,7 @@ def package_text(path: Path, stage: str) -> str:
     package = open_package(path)
     if stage == "optimised":
         return bytes(package.section("graph")).decode()
-    return "\n".join(_plan(package).programs)
+    return "\n".join(plan_of(package).programs)
 
 
 def model_text(path: Path, stage: str) -> str:
@@ -73,7 +73,8 @@ def model_text(path: Path, stage: str) -> str:
     return to_text(graph)
 
 
-def _plan(package: Package) -> ModelPlan:
+def plan_of(package: Package) -> ModelPlan:
+    """The plan for the class that the package was made for. PackageError."""
     hosts = [h for h in (*package.header.get("classes", ()), PORTABLE) if section(str(h), "plan") in package]
     if not hosts:
         raise PackageError("the package holds no plan", remedy="the file is damaged: convert the model again")

@@ -84,7 +84,7 @@ def _judge_one(measured: Measured, limits: Limits) -> Comparison:
     rows = _inherited(rows, measured.parents)
     by_name = {r.source: r for r in rows}
     outputs = [_with_reason(_by_numbers(o, limits), by_name.get(o.source)) for o in measured.outputs]
-    return Comparison(rows, outputs, measured.top1, notes=measured.notes)
+    return Comparison(rows, outputs, measured.top1, notes=measured.notes, parents=measured.parents)
 
 
 def _limit(row: Row, limits: Limits) -> Limit | None:
@@ -218,7 +218,8 @@ def _worst(measured: Sequence[Measured], found: Sequence[Comparison]) -> Compari
     names = list(dict.fromkeys(name for m in measured for name in m.top1))
     top1 = {name: float(np.mean([m.top1[name] for m in measured if name in m.top1])) for name in names}
     notes = tuple(dict.fromkeys(note for m in measured for note in m.notes))
-    return Comparison(rows, outputs, top1, tuple(m.sample for m in measured), notes=notes)
+    return Comparison(rows, outputs, top1, tuple(m.sample for m in measured), notes=notes,
+                      parents=measured[0].parents)  # fmt: skip
 
 
 def _error(row: Row) -> float:

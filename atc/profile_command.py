@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +53,7 @@ def profile(
                     package = Path(folder) / f"{path.stem}.om"
                     convert(path, package, Options(input_shape=given))
             with progress.stage("measure"):
-                report = profile_package(package, input or [], given, threads, runs)
+                report = replace(profile_package(package, input or [], given, threads, runs), package=str(path))
         for flag, file, write in files:
             if file is not None:
                 write(file, report, flag)

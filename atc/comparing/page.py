@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from acl_runtime.om.replace_file import replace_file
-from atc import __version__
 from atc.comparing.details import EDGES
 from atc.comparing.rows import STATES, Comparison, Row
-from atc.html_data import embedded
+from atc.html_page import render
 from atc.writing import writing
 
 
@@ -25,15 +22,11 @@ def write_page(path: Path, found: Comparison, about: Mapping[str, str], flag: st
 
 def page(found: Comparison, about: Mapping[str, str]) -> str:
     """HTML; every name in it is escaped, and data cannot end the script that holds it."""
-    loader = Environment(loader=PackageLoader("atc.comparing"), autoescape=True, undefined=StrictUndefined)
     counts = {s: sum(r.state == s for r in found.rows) for s in STATES}
     outputs = {r.source for r in found.outputs}
-    data = {"rows": [_row(r, r.source in outputs) for r in found.rows], "edges": EDGES.tolist(),
-            "against": about["against"]}  # fmt: skip
-    return loader.get_template("page.html").render(
-        found=found, about=about, tool=f"openatc {__version__}", counts=counts, first=found.first_bad_row,
-        data=embedded(data),
-    )  # fmt: skip
+    rows = [{**_row(r, r.source in outputs), "parents": list(found.parents.get(r.source, ()))} for r in found.rows]
+    data = {"rows": rows, "edges": EDGES.tolist(), "against": about["against"]}
+    return render("compare.html", data, found=found, about=about, counts=counts, first=found.first_bad_row)
 
 
 def _row(row: Row, is_output: bool) -> dict[str, Any]:
@@ -48,4 +41,6 @@ def _row(row: Row, is_output: bool) -> dict[str, Any]:
     worst = None if detail is None else {
         "at": list(detail.worst), "shape": list(detail.shape), "ours": repr(detail.ours), "theirs": repr(detail.theirs),
     }  # fmt: skip
-    return {**words, **found, "output": is_output, "worst": worst, "spread": [] if detail is None else detail.spread}
+    several = {"mean": row.mean, "sample": row.sample}
+    spread = [] if detail is None else detail.spread
+    return {**words, **found, **several, "output": is_output, "worst": worst, "spread": spread}

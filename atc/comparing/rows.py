@@ -246,6 +246,8 @@ class Comparison:
     passing: float | None = None
     """The least --threshold with which what fails would pass; None if nothing fails, or no threshold helps."""
     notes: tuple[str, ...] = ()
+    parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The tensors that each is computed from directly."""
 
     @property
     def verdict(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def profiled_tasks(report: ProfileReport) -> list[ProfiledTask]:
 def write_op_summary(path: Path, report: ProfileReport, flag: str = "--csv") -> None:
     """One line a task in program order, under the column names that profilers of the field use, and ours behind."""
     kernels = report.kernels
-    more = [
+    more: list[tuple[str, Sequence[Any]]] = [
         ("Median Duration(us)", [f"{k.median_ms * 1e3:.3f}" for k in kernels]),
         ("Ratio(%)", [f"{100 * k.share:.3f}" for k in kernels]),
         ("Kernel Name", [k.kernel for k in kernels]),

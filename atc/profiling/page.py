@@ -6,10 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from acl_runtime.om.replace_file import replace_file
-from atc.html_data import embedded
+from atc.html_page import render
 from atc.profiling.advice import advise
 from atc.profiling.report import ProfileReport
 from atc.writing import writing
@@ -26,8 +24,7 @@ def write_page(path: Path, report: ProfileReport, flag: str = "--html") -> None:
 
 def page(report: ProfileReport) -> str:
     """HTML; every name in it is escaped, and data cannot end the script that holds it."""
-    loader = Environment(loader=PackageLoader("atc.profiling"), autoescape=True, undefined=StrictUndefined)
-    return loader.get_template("page.html").render(report=report, advice=advise(report), data=embedded(_data(report)))
+    return render("profile.html", _data(report), report=report, advice=advise(report))
 
 
 def _data(report: ProfileReport) -> dict[str, Any]:
