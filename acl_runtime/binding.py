@@ -203,7 +203,7 @@ class Binder:
                 remedy="convert the model again with a range that holds these input shapes",
             )
             refuse([owner], error, task.guard)
-        # The proof of a program holds for dims within its bounds, and a launch has a budget.
+        # The proof of a program holds for dims within its bounds, and a launch has a budget, as the run has.
         operations, most = values[self._kernel_work], limit("launch_work")
         bad = (grid > 0) & ((values[self._kernel_sizes] > LARGEST) | (operations > most))
         for owner in np.flatnonzero(bad).tolist():
@@ -214,6 +214,8 @@ class Binder:
             remedy = f"use smaller input shapes; {VARIABLE}=launch_work=... raises the limit of operations"
             too_large = ResourceLimit(reason, where={"node": task.node}, remedy=remedy)
             refuse([owner], too_large, task.guard)
+        total = sum(int(n) for n in operations[(grid > 0) & ~bad])
+        require_within("run_work", total, "operations of all kernels of a run", "use smaller input shapes")
         native = np.array([t.program is not None for t in plan.tasks], bool)
         if (native & (grid > 0) & (grid != values[self._program_grids])).any() or (grid < 0).any():
             raise PackageError("the grid of a task is not that of its program", remedy="convert the model again")

@@ -15,6 +15,7 @@ from acl_runtime.result_memory import ResultMemory
 from acl_runtime.run_state import RunState, addresses_of
 from acl_runtime.segment_runs import Arenas, SegmentRuns
 from acl_runtime.state import State
+from tensor_types.deadline import run_deadline
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel
 
@@ -95,11 +96,12 @@ class ModelRuns:
         results: list[Any] = [None] * self._n_results
         states: list[RunState] = []
         try:
-            binding = self.segments[0].bind(tuple([a.shape for a in inputs]))
-            made = self._execute_segment(0, binding, inputs, buffers, results, states, timed, held)
-            if len(self.segments) > 1:
-                rows = [[_Tensor(a, a.shape) for a in inputs], self._tensors(0, binding, made)]
-                self._execute_rest(binding, rows, buffers, results, states, timed, held)
+            with run_deadline():
+                binding = self.segments[0].bind(tuple([a.shape for a in inputs]))
+                made = self._execute_segment(0, binding, inputs, buffers, results, states, timed, held)
+                if len(self.segments) > 1:
+                    rows = [[_Tensor(a, a.shape) for a in inputs], self._tensors(0, binding, made)]
+                    self._execute_rest(binding, rows, buffers, results, states, timed, held)
         except BaseException:
             self.leave(states)
             raise

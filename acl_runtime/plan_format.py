@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from acl_runtime.aicpu.schemas import Operand, check_task, kind_of
 from acl_runtime.expressions import expression
 from acl_runtime.om import PackageError
 from tensor_types.dims import Dim, names
@@ -304,6 +305,10 @@ class _Reader:
             format_.physical_shape(shape)  # it is one of this rank
         return PlanValue(_text(row["name"]), DTYPES[name], shape, format_, place)
 
+    def operand(self, number: int) -> Operand:
+        value = self.values[number]
+        return Operand(kind_of(value.dtype), None if value.shape is None else len(value.shape))
+
     def place(self, row: object) -> Place:
         region, index, offset = _rows(row)
         if region not in REGIONS:
@@ -330,9 +335,16 @@ class _Reader:
             places = (self.values[n].place for n in outputs)
             if any(p is not None and p.region in ("input", "constant") for p in places):
                 raise ValueError("a task writes to an input or a constant")
-            return PlanTask(
-                *common, None, op=_text(row["op"]), attrs=_mapping(row["attrs"]), inputs=inputs, outputs=outputs
-            )
+            op, attrs = _text(row["op"]), _mapping(row["attrs"])
+            try:
+                check_task(op, attrs, [None if n is None else self.operand(n) for n in inputs], len(outputs))
+            except ValueError as error:
+                raise PackageError(
+                    f"a task of the AI CPU is not valid: {error}",
+                    where={"node": common[0]},
+                    remedy="the file is damaged: convert the model again",
+                ) from None
+            return PlanTask(*common, None, op=op, attrs=attrs, inputs=inputs, outputs=outputs)
         return PlanTask(
             *common,
             _number(row["program"], self.programs - 1),

@@ -12,8 +12,10 @@ from acl_runtime.aicpu import evaluate
 from acl_runtime.binding import Binder, Binding
 from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
+from acl_runtime.om import PackageError
 from acl_runtime.plan_format import PlanTask
 from codegen.tile.interpreter import InterpreterError, TaskStatus
+from tensor_types.deadline import check_deadline
 from tensor_types.dtypes import HANDLE
 from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 
@@ -125,8 +127,13 @@ class RunState:
             result = self.value(value)
             if outputs[number] is None:
                 outputs[number] = result
-            else:
-                np.copyto(outputs[number], self.plan.values[value].format.to_physical(result), casting="no")
+                continue
+            copied = self.plan.values[value].format.to_physical(result)
+            if (copied.shape, copied.dtype) != (outputs[number].shape, outputs[number].dtype):
+                name = self.plan.values[self.plan.outputs[number]].name
+                reason = f"an output of {list(outputs[number].shape)} is a copy of {list(copied.shape)}"
+                raise PackageError(reason, where={"tensor": name}, remedy="convert the model again")
+            np.copyto(outputs[number], copied)
 
     def release(self) -> None:
         """Lets go of the arrays of the caller and of other segments."""
@@ -173,6 +180,7 @@ class RunState:
     def host_task(self, number: int) -> None:
         """Runs a task that has no native code: an operator of the AI CPU, or a program of a chip."""
         assert self.binding is not None
+        check_deadline()
         task = self.plan.tasks[number]
         if number in self.binding.faults:
             raise self.binding.faults[number].with_traceback(None)  # that of an earlier run

@@ -6,6 +6,9 @@
     passes.md       every graph pass, from the table of passes
     errors.md       every error code, from `tensor_types.error_codes` and the places in the code that raise it
 
+and one module, `acl_runtime/aicpu/schema_table.py`: what the runtime, which knows no graph, demands of the AI CPU tasks
+of a package, from the declarations and ONNX's own type constraints.
+
 `tests/docs` compares the files with what this gives.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -312,13 +316,72 @@ out, several times for several: results stay right, and what the pass would have
     return "".join(parts)
 
 
+# --- operators of the AI CPU
+
+
+def aicpu_schemas() -> str:
+    """acl_runtime/aicpu/schema_table.py."""
+    from acl_runtime.aicpu import has_implementation
+    from graph_opt.ir.ops import declared
+
+    rows = []
+    for op in sorted(declared(), key=lambda o: o.name):
+        # The executor's own operators run there as well, inside of bodies.
+        if has_implementation(op.aicpu or op.name):
+            kinds = _dtype_kinds(op.name, len(op.inputs), "bcfhisu" if op.kind == "control" else "bcfisu")
+            operands = " ".join(f"{name}:{kind}" for name, kind in zip(op.inputs, kinds, strict=True))
+            attrs = {name: attr.type for name, attr in op.attrs.items()}
+            if op.kind == "cube":
+                attrs["result_dtype"] = "string"  # of passes: models have none, so it is not declared
+            if op.name == "Fused":
+                attrs["body"] = "graph"
+            words = " ".join(f"{name}={kind}" for name, kind in attrs.items())
+            rows.append(f"    {json.dumps(op.aicpu or op.name)}: ({json.dumps(operands)}, {json.dumps(words)}),\n")
+    return (
+        '"""What AI CPU operators take: written by docs/generate.py from their declarations; do not edit.\n\n'
+        "A row is (operands, attributes). An operand is name:kinds; `?` marks an optional one, `*` any number.\n"
+        "Kinds are f(loat), i(nt), u(int), b(ool), c(omplex), s(tring), h(andle of a sequence or an optional).\n"
+        '"""\n# ruff: noqa: E501\n\nfrom __future__ import annotations\n\n'
+        "ROWS: dict[str, tuple[str, str]] = {\n" + "".join(rows) + "}\n"
+    )
+
+
+def _dtype_kinds(name: str, operands: int, otherwise: str) -> list[str]:
+    """Letters of the dtypes that ONNX's newest opset allows for each operand; `otherwise` for what is not ONNX's."""
+    import onnx.defs
+
+    domain, _, plain = name.rpartition("::")
+    if not onnx.defs.has(plain, domain):
+        return [otherwise] * operands
+    schema = onnx.defs.get_schema(plain, domain=domain)
+    kinds = []
+    for number in range(operands):
+        given = schema.inputs[min(number, len(schema.inputs) - 1)]
+        letters = "".join(sorted({_letter(str(t)) for t in given.types}))
+        kinds.append(letters)
+    return kinds
+
+
+def _letter(kind: str) -> str:
+    """The letter of a type as ONNX writes it, `tensor(float16)`."""
+    if not kind.startswith("tensor("):
+        return "h"
+    inner = kind.removeprefix("tensor(")
+    return "f" if inner.startswith(("bfloat", "double")) else inner[0]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "operators.md": operators, "flags.md": flags, "chips.md": chips, "errors.md": errors, "passes.md": passes,
 }  # fmt: skip
 
 
+MODULES: dict[str, Callable[[], str]] = {"acl_runtime/aicpu/schema_table.py": aicpu_schemas}
+
+
 def main() -> None:
-    """Writes every page."""
+    """Writes every page and module."""
+    for name, module in MODULES.items():
+        (ROOT / name).write_text(module(), encoding="utf-8")
     for name, page in PAGES.items():
         (ROOT / "docs" / name).write_text(page(), encoding="utf-8")
 

@@ -26,6 +26,8 @@ LIMITS: Mapping[str, Limit] = {
     "verify_steps": Limit(250_000, "steps of symbolic arithmetic to verify one tile program"),
     "parse_steps": Limit(2_000_000, "steps of symbolic arithmetic to read one plan, or one tile program"),
     "launch_work": Limit(1 << 46, "scalar operations of one launch of a kernel, at most"),
+    "run_work": Limit(1 << 50, "scalar operations of all kernels of one run, at most"),
+    "run_seconds": Limit(86_400, "seconds of one run, as far as it runs loops and operators of the AI CPU"),
     "tensor_bytes": Limit(1 << 33, "bytes of one result of an AI CPU operator that makes much of little"),
     "section_bytes": Limit(1 << 28, "bytes of one compressed section of a package"),
     "arena_bytes": Limit(1 << 38, "bytes for the intermediate tensors of one run"),

@@ -13,11 +13,20 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.aicpu.registry import Attrs, Inputs, evaluate, get, implementation, tensor
+from tensor_types.deadline import check_deadline
 from tensor_types.dtypes import DTYPES
+from tensor_types.limits import require_within
+
+_ROW = 128
+"""Bytes that a row takes beside its elements."""
 
 
 def run_body(body: Mapping[str, Any], inputs: Sequence[Any], outer: Mapping[str, Any] | None = None) -> list[Any]:
-    """Outputs of a body for its inputs. `outer` holds values of the surrounding graph that the body uses by name."""
+    """Outputs of a body for its inputs. `outer` holds values of the surrounding graph that the body uses by name.
+
+    ResourceLimit once the run has used up its time.
+    """
+    check_deadline()
     values: dict[str, Any] = dict(outer or {})
     values.update({name: tensor(t) for name, t in body.get("constants", {}).items()})
     values.update(zip(body["inputs"], inputs, strict=True))
@@ -58,13 +67,15 @@ def _loop(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Any, ...]:
     count = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
     goes_on = True if condition is None else bool(np.asarray(condition).reshape(-1)[0])
     scanned: list[list[Any]] = [[] for _ in range(len(body["outputs"]) - 1 - len(state))]
-    step = 0
+    step = stacked = 0
     while goes_on and (count is None or step < count):
         results = run_body(body, [np.array(step, np.int64), np.array(goes_on), *state], captured)
         goes_on, step = bool(np.asarray(results[0]).reshape(-1)[0]), step + 1
         state = results[1 : 1 + len(state)]
         for rows, row in zip(scanned, results[1 + len(state) :], strict=True):
             rows.append(row)
+            stacked += np.asarray(row).nbytes + _ROW
+        require_within("tensor_bytes", stacked, "bytes that a loop stacks")
     first = 1 + len(state)
     return (*state, *(_stacked(rows, 0, body, first + i) for i, rows in enumerate(scanned)))
 

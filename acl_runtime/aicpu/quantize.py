@@ -21,7 +21,7 @@ def _spread(parameter: Any, shape: tuple[int, ...], attrs: Attrs) -> Array:
     axis = attrs.get("axis", 1) % len(shape)
     block = attrs.get("block_size", 0)
     if block:
-        return np.take(np.repeat(parameter, block, axis), np.arange(shape[axis]), axis)
+        return np.take(parameter, np.arange(shape[axis]) // block, axis)
     return parameter.reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
 

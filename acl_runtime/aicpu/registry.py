@@ -64,7 +64,8 @@ def evaluate(op: str, attrs: Attrs, inputs: Inputs, n_outputs: int = 1) -> list[
         raise UnsupportedOperator(
             f"the AI CPU has no implementation of {op}", where={"op": op}, remedy="express it with other operators"
         )
-    plain = {name: tensor(value) if is_tensor(value) else value for name, value in attrs.items()}
+    given = {name: value for name, value in attrs.items() if value is not None}
+    plain = {name: tensor(value) if is_tensor(value) else value for name, value in given.items()}
     require_room(op, inputs, plain)
     try:
         with np.errstate(all="ignore"):

@@ -25,7 +25,7 @@ def require_room(op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> No
         return
     try:
         elements = count(inputs, attrs)
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError) as error:
         raise InvalidModel(f"a size is no number: {error}", where={"op": op}, remedy="check the sizes") from error
     first = next((np.asarray(i) for i in inputs if isinstance(i, np.ndarray | np.generic)), None)
     width = 8 if first is None or first.dtype.hasobject else max(first.dtype.itemsize, 1)
@@ -99,6 +99,115 @@ def _first_as_shape(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
     return prod(sizes)
 
 
+def _first(value: Any, otherwise: int = 0) -> int:
+    return otherwise if value is None else int(np.asarray(value).reshape(-1)[0])
+
+
+def _broadcast(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    return prod(np.broadcast_shapes(*(np.shape(i) for i in inputs if i is not None)))
+
+
+def _matmul(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    a, b = np.shape(inputs[0]), np.shape(inputs[1])
+    return prod(np.broadcast_shapes(a[:-2], b[:-2])) * prod(a[-2:-1]) * prod(b[-1:] if len(b) > 1 else ())
+
+
+def _concat(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    return sum(np.size(i) for i in inputs)
+
+
+def _gather(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    shape = np.shape(inputs[0])
+    return np.size(inputs[1]) * (np.size(inputs[0]) // max(shape[attrs.get("axis", 0)], 1))
+
+
+def _shape_input(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    """AffineGrid and CenterCropPad: the second input holds the extents, some of them those of the first."""
+    return max(np.size(inputs[0]), 1) * prod(max(n, 1) for n in _numbers(inputs[1]))
+
+
+def _transposed_windows(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    """Elements of a transposed convolution before its pads are cut off, or of the shape that it is given."""
+    x, w = np.shape(inputs[0]), np.shape(inputs[1])
+    rank = len(w) - 2
+    strides, dilations = (attrs.get(name) or [1] * rank for name in ("strides", "dilations"))
+    extra, wanted = attrs.get("output_padding") or [0] * rank, attrs.get("output_shape") or [0] * rank
+    rows = zip(x[2:], strides, w[2:], dilations, extra, wanted[-rank:], strict=False)
+    full = [max((n - 1) * s + (k - 1) * d + 1 + e, o, 0) for n, s, k, d, e, o in rows]
+    return x[0] * w[1] * int(attrs.get("group", 1)) * prod(full)
+
+
+def _unpooled(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    x = np.shape(inputs[0])
+    kernel = attrs["kernel_shape"]
+    strides = attrs.get("strides") or [1] * len(kernel)
+    inferred = prod(x[:2]) * prod((n - 1) * s + k for n, s, k in zip(x[2:], strides, kernel, strict=False))
+    return max(inferred, prod(_numbers(inputs[2])) if len(inputs) > 2 and inputs[2] is not None else 0)
+
+
+def _col2im(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    image = _numbers(inputs[1])
+    pads = attrs.get("pads") or [0] * (2 * len(image))
+    full = [max(n + pads[k] + pads[k + len(image)], 1) for k, n in enumerate(image)]
+    return prod(np.shape(inputs[0])[:2]) * prod(full)
+
+
+def _pooled_regions(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return np.shape(inputs[1])[0] * np.shape(inputs[0])[1] * prod(attrs["pooled_shape"])
+
+
+def _region_samples(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    """Elements of RoiAlign's result, and of the samples of its largest region."""
+    rows, columns = attrs.get("output_height", 1), attrs.get("output_width", 1)
+    ratio, channels = attrs.get("sampling_ratio", 0), np.shape(inputs[0])[1]
+    rois = np.abs(np.asarray(inputs[1], np.float64)) * 2 * abs(attrs.get("spatial_scale", 1.0)) + 2
+    widest = float(np.nan_to_num(rois.max(initial=0), nan=1e18, posinf=1e18))
+    down, across = (n * ratio if ratio else n + min(widest, 1e18) for n in (rows, columns))
+    return int(max(rois.shape[0] * channels * rows * columns, channels * down * across))
+
+
+def _multinomial(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return np.shape(inputs[0])[0] * attrs.get("sample_size", 1)
+
+
+def _mel(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    return max(_first(inputs[0]), 1) * max(_first(inputs[1]), 1)
+
+
+def _dft(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    shape, axis = np.shape(inputs[0]), attrs.get("axis", -2)
+    axis = _first(inputs[2], axis) if len(inputs) > 2 else axis
+    length = _first(inputs[1], shape[axis]) if len(inputs) > 1 else shape[axis]
+    return 4 * (np.size(inputs[0]) // max(shape[axis], 1)) * max(2 * shape[axis], length)
+
+
+def _stft(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    shape, step = np.shape(inputs[0]), max(_first(inputs[1]), 1)
+    window = np.size(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else 0
+    size = _first(inputs[3], window) if len(inputs) > 3 else window
+    return 4 * shape[0] * max((shape[1] - size) // step + 1, 0) * size
+
+
+def _experts(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return np.size(inputs[0]) + attrs.get("experts", 0)
+
+
+def _n_grams(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return prod(np.shape(inputs[0])[:-1]) * (max(attrs.get("ngram_indexes") or [0]) + 1)
+
+
+def _classes(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return np.size(inputs[0]) * len(attrs.get("cats_int64s") or attrs.get("cats_strings") or ())
+
+
+def _vectors(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return max((np.shape(i)[0] for i in inputs if np.ndim(i)), default=1) * sum(attrs["inputdimensions"])
+
+
+_BROADCAST = (
+    "Add Sub Mul Div Mod Pow PRelu BitShift BitwiseAnd BitwiseOr BitwiseXor Max Min Sum Mean SwiGLU Equal Less "
+    "LessOrEqual Greater GreaterOrEqual And Or Xor Where StringConcat"
+)
 _COUNTS: dict[str, _Count] = {
     "Expand": _expand,
     "Tile": _tile,
@@ -109,5 +218,25 @@ _COUNTS: dict[str, _Count] = {
     "ConstantOfShape": _first_as_shape,
     **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), _first_as_shape),
     **dict.fromkeys(("RandomNormal", "RandomUniform"), _shape_attribute),
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "Conv", "ConvInteger", "QLinearConv"), _windows),
+    **dict.fromkeys(
+        ("MaxPool", "AveragePool", "LpPool", "Conv", "ConvInteger", "QLinearConv", "com.microsoft::FusedConv"), _windows
+    ),
+    **dict.fromkeys(_BROADCAST.split(), _broadcast),
+    **dict.fromkeys(("AffineGrid", "CenterCropPad"), _shape_input),
+    "MatMul": _matmul,
+    "Concat": _concat,
+    "Gather": _gather,
+    "ConvTranspose": _transposed_windows,
+    "MaxUnpool": _unpooled,
+    "Col2Im": _col2im,
+    "MaxRoiPool": _pooled_regions,
+    "RoiAlign": _region_samples,
+    "Multinomial": _multinomial,
+    "MelWeightMatrix": _mel,
+    "DFT": _dft,
+    "STFT": _stft,
+    "MoeRoute": _experts,
+    "TfIdfVectorizer": _n_grams,
+    "ai.onnx.ml::OneHotEncoder": _classes,
+    "ai.onnx.ml::FeatureVectorizer": _vectors,
 }

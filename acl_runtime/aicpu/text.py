@@ -22,12 +22,14 @@ def _tf_idf_vectorizer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     weights = np.asarray(attrs.get("weights") or np.ones(len(columns)), np.float32)
     factors = np.ones(counts.shape[-1], np.float32)
     factors[columns] = weights
-    least, most, skips = attrs["min_gram_length"], attrs["max_gram_length"], attrs["max_skip_count"]
+    longest = array.shape[-1]
+    least, most, skips = attrs["min_gram_length"], min(attrs["max_gram_length"], longest), attrs["max_skip_count"]
+    # Words on their own know no skip; what spans more words than there are is never found.
+    grams = [(1, 1)] if least == 1 else []
+    for size in range(max(least, 2), most + 1):
+        grams += [(size, step) for step in range(1, min(skips + 1, (longest - 1) // (size - 1)) + 1)]
     for row, count in zip(array.reshape(-1, array.shape[-1]), counts.reshape(-1, counts.shape[-1]), strict=True):
         words = row.tolist()
-        # Words on their own know no skip.
-        grams = [(1, 1)] if least == 1 else []
-        grams += [(size, step) for size in range(max(least, 2), most + 1) for step in range(1, skips + 2)]
         for size, step in grams:
             for start in range(len(words) - (size - 1) * step):
                 found = places.get(tuple(words[start : start + (size - 1) * step + 1 : step]))

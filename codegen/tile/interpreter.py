@@ -20,6 +20,7 @@ from codegen.tile.instructions import INSTRUCTIONS, STATUS_INDEX, STATUS_RANGE
 from codegen.tile.ir import For, If, Imm, Instr, Operand, Program, ReadDim, Stmt, View, linear_index
 from codegen.tile.observer import Observer, Touched
 from codegen.tile.text import statement_to_text
+from tensor_types.deadline import check_deadline
 from tensor_types.dims import Dim, evaluate
 from tensor_types.dtypes import BOOL, DType
 
@@ -48,16 +49,18 @@ def interpret(
 
     `tensors` maps every parameter (workspaces may be left out) to an array of its shape and dtype with any strides.
     `grid_order` lists the flattened grid indices in the order to run them in; `observer` follows. InterpreterError for
-    a wrong program, TaskStatus for a data-dependent index or dim out of range, ValueError for unfitting arguments.
+    a wrong program, TaskStatus for a data-dependent index or dim out of range, ValueError for unfitting arguments,
+    ResourceLimit once the run has used up its time.
     """
     memory = _parameters(program, tensors, _checked_dims(program, dims))
     extents = [evaluate(extent, dims) for _, extent in program.grid]
     size = int(np.prod(extents, dtype=np.int64))
     order = range(size) if grid_order is None else list(grid_order)
-    if sorted(order) != list(range(size)):
+    if grid_order is not None and sorted(order) != list(range(size)):
         raise ValueError("grid_order is not a permutation of the grid")
     runner = _Runner(program, memory, observer)
     for flat in order:
+        check_deadline()
         place = np.unravel_index(flat, extents) if extents else ()
         env = dict(dims)
         env.update((name, int(at)) for (name, _), at in zip(program.grid, place, strict=True))
@@ -163,6 +166,7 @@ class _Runner:
             self.stmt = stmt
             if isinstance(stmt, For):
                 for value in range(evaluate(stmt.extent, self.env)):
+                    check_deadline()
                     self.env[stmt.var] = value
                     if self.observer is not None:
                         self.observer.iteration(stmt, value)

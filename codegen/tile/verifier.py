@@ -210,9 +210,8 @@ class _Verifier:
             raise self.error("its sizes are too many to be bounded") from None
         highest = {d.name: d.high for d in self.program.dims if d.high is not None}
         if len(highest) == len(self.program.dims):
-            # Both grow with every dim, so the highest dims decide once for all.
+            # It grows with every dim, so the highest dims decide once for all; work is summed over a run.
             size = 0 if evaluate(size, highest) <= LARGEST else size
-            work = 0 if evaluate(work, highest) <= most else work
         return Bounds(size, work)
 
     def divisors(self, value: Dim) -> bool:

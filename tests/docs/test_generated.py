@@ -22,6 +22,11 @@ def test_a_generated_page_is_what_the_code_gives(generate, name):
     assert written == generate.PAGES[name](), "stale: run python docs/generate.py"
 
 
+def test_the_schemas_of_the_ai_cpu_are_what_the_declarations_give(generate):
+    for name, module in generate.MODULES.items():
+        assert (ROOT / name).read_text(encoding="utf-8") == module(), "stale: run python docs/generate.py"
+
+
 def test_every_error_code_in_the_code_is_in_the_table_and_the_other_way_round(generate):
     literals = set()
     for room in generate.ROOMS:

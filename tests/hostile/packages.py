@@ -7,6 +7,7 @@ import os
 import random
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def change(draw: random.Random, value: Any) -> None:
     elif kind < 0.55:
         holder[key] = draw.choice(_TEXTS)
     elif kind < 0.65:
-        holder[key] = draw.choice(_OTHERS)
+        holder[key] = deepcopy(draw.choice(_OTHERS))  # a case must not change what the next one draws
     elif kind < 0.8:  # what stands elsewhere
         other = value
         for step in draw.choice(paths):

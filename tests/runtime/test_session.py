@@ -350,7 +350,8 @@ def test_an_index_out_of_range_is_an_error_with_its_node(tmp_path: Path) -> None
 def test_a_failing_host_task_names_its_node(tmp_path: Path) -> None:
     values = [f32("x", 4, kind="input"), f32("y", 4)]
     path = tmp_path / "m.om"
-    write(path, values, [host("Reshape", ["x", "x"], ["y"])], ["x"], ["y"])
+    values.append(ValueInfo("s", I64, (1,), "constant"))
+    write(path, values, [host("Reshape", ["x", "s"], ["y"])], ["x"], ["y"], constants={"s": np.array([3])})
     with pytest.raises(OpenAtcError, match="node host_Reshape"):
         InferSession(0, path).infer([np.ones(4, np.float32)])
     write(path, values, [host("NoSuchOp", ["x"], ["y"])], ["x"], ["y"])
