@@ -6,7 +6,7 @@ of a task is (slot, byte offset), so its address is `base[slot] + offset`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,25 @@ _CHUNK_WORK = 1 << 15
 _CHUNKS_PER_THREAD = 8
 
 
+class _Extents(Mapping[int, tuple[int, ...]]):
+    """The shape of each value in memory, by number. Most are never asked for."""
+
+    def __init__(self, values: np.ndarray, numbers: Mapping[int, list[int]]) -> None:
+        self._values, self._numbers = values, numbers
+
+    def __getitem__(self, number: int) -> tuple[int, ...]:
+        return tuple(self._values[self._numbers[number]].tolist())
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
 @dataclass(frozen=True, eq=False)
 class Binding:
     """A segment bound to dims.
@@ -45,7 +64,7 @@ class Binding:
     kernel_dims: np.ndarray
     grid: np.ndarray
     grain: np.ndarray
-    shapes: dict[int, tuple[int, ...]]
+    shapes: Mapping[int, tuple[int, ...]]
     output_shapes: tuple[tuple[int, ...] | None, ...]
     places: dict[int, int]
     """Byte offset of each value within its slot, by value number."""
@@ -119,8 +138,12 @@ class Binder:
         self._arena = table.add(plan.arena)
         in_memory = [(n, v) for n, v in enumerate(plan.values) if _in_memory(plan, v)]
         self._shapes = {n: [table.add(d) for d in v.shape or ()] for n, v in in_memory}
-        self._places = {n: table.add(v.place.offset) for n, v in in_memory if v.place is not None}
-        self._value_bytes = {n: table.add(_bytes(v)) for n, v in in_memory}
+        placed = [(n, v, v.place) for n, v in in_memory if v.place is not None]
+        self._placed = [n for n, _, _ in placed]
+        self._places = np.array([table.add(place.offset) for _, _, place in placed], np.int64)
+        self._value_slots = np.array([self.slot(place) for _, _, place in placed], np.int64)
+        self._value_bytes = np.array([table.add(_bytes(v)) for _, v, _ in placed], np.int64)
+        self._native = np.array([t.program is not None for t in plan.tasks], bool)
         self._outputs = [
             None if s is None or _names(s) - plan.dims.keys() else [table.add(d) for d in s]
             for s in (plan.values[o].shape for o in plan.outputs)
@@ -216,18 +239,16 @@ class Binder:
             refuse([owner], too_large, task.guard)
         total = sum(int(n) for n in operations[(grid > 0) & ~bad])
         require_within("run_work", total, "operations of all kernels of a run", "use smaller input shapes")
-        native = np.array([t.program is not None for t in plan.tasks], bool)
-        if (native & (grid > 0) & (grid != values[self._program_grids])).any() or (grid < 0).any():
+        if (self._native & (grid > 0) & (grid != values[self._program_grids])).any() or (grid < 0).any():
             raise PackageError("the grid of a task is not that of its program", remedy="convert the model again")
         work = np.maximum(values[self._works], 1)
         per_chunk = np.minimum(_CHUNK_WORK * grid.astype(np.float64) / work, 1e15).astype(np.int64)
         grain = np.maximum(np.maximum(per_chunk, grid // (threads * _CHUNKS_PER_THREAD)), 1)
-        places = {n: int(values[i]) for n, i in self._places.items()}
-        for number, offset in places.items():
-            value = plan.values[number]
-            assert value.place is not None
-            if not 0 <= offset <= sizes[self.slot(value.place)] - values[self._value_bytes[number]]:
-                raise PackageError("a tensor leaves its memory", where={"tensor": value.name}, remedy="convert again")
+        places = values[self._places]
+        bad = (places < 0) | (places > sizes[self._value_slots] - values[self._value_bytes])
+        for at in np.flatnonzero(bad).tolist():
+            name = plan.values[self._placed[at]].name
+            raise PackageError("a tensor leaves its memory", where={"tensor": name}, remedy="convert again")
         return Binding(
             dims=dims,
             arena_bytes=arena,
@@ -236,9 +257,9 @@ class Binder:
             kernel_dims=kernel_dims,
             grid=grid,
             grain=grain,
-            shapes={n: tuple(int(values[i]) for i in ids) for n, ids in self._shapes.items()},
+            shapes=_Extents(values, self._shapes),
             output_shapes=tuple(None if ids is None else tuple(int(values[i]) for i in ids) for ids in self._outputs),
-            places=places,
+            places=dict(zip(self._placed, places.tolist(), strict=True)),
             faults=faults,
         )
 

@@ -93,15 +93,16 @@ def _solve_all(
         for axis, (dim, size) in enumerate(zip(spec.shape or (), shape, strict=False))
         if dim != size  # static and right: nothing to solve
     ]
+    equations = {(dim, size): (spec, shape, axis) for spec, shape, axis, dim, size in reversed(pairs)}
     progress = True
     while progress:
         progress = False
-        for _, _, _, dim, size in pairs:
+        for dim, size in reversed(equations):
             solved = _solve(substitute(dim, known), size)
             if solved is not None and solved[0] not in known:
                 known[solved[0]] = solved[1]
                 progress = True
-    for spec, shape, axis, dim, size in pairs:
+    for (dim, size), (spec, shape, axis) in reversed(equations.items()):
         if names(dim) <= known.keys() and evaluate(dim, known) != size:
             said = f", which is {evaluate(dim, known)} here" if isinstance(dim, Expr) else ""
             raise _WrongShapeError(spec, shape, f"axis {axis} has size {size}, expected {dim}{said}")

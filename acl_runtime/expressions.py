@@ -22,6 +22,10 @@ class ExpressionTable:
         self._numbers: dict[Dim, int] = {}
         self._atoms: dict[Atom, int] = {}
         self._steps: list[tuple[str, Any]] = []
+        self._constants: list[int] = []
+        """What each step gives; 0 for those that dims decide."""
+        self._moving: list[int] = []
+        """The steps that dims decide."""
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -50,16 +54,21 @@ class ExpressionTable:
         return self._atoms[atom]
 
     def _step(self, kind: str, what: Any) -> int:
+        number = len(self._steps)
         self._steps.append((kind, what))
-        return len(self._steps) - 1
+        if kind != "constant":
+            self._moving.append(number)
+        elif not -_LIMIT < what < _LIMIT:
+            raise ResourceLimit("a size of the model is too large")
+        self._constants.append(what if kind == "constant" else 0)
+        return number
 
     def evaluate(self, dims: Mapping[str, int]) -> np.ndarray:
         """i64 value of every expression, by number. ResourceLimit where one leaves 62 bits or divides by 0."""
-        values: list[int] = []
-        for kind, what in self._steps:
-            if kind == "constant":
-                value = what
-            elif kind == "dim":
+        values, steps = self._constants.copy(), self._steps
+        for number in self._moving:
+            kind, what = steps[number]
+            if kind == "dim":
                 value = dims[what]
             elif kind == "sum":
                 value = 0
@@ -79,7 +88,7 @@ class ExpressionTable:
                     value = args[0] // args[1] if kind == "floordiv" else args[0] % args[1]
             if not -_LIMIT < value < _LIMIT:
                 raise ResourceLimit("a size of the model is too large for these input shapes")
-            values.append(value)
+            values[number] = value
         return np.array(values, np.int64)
 
 

@@ -594,6 +594,13 @@ def path_from(recipe: Recipe, known: Mapping[Recipe, str]) -> tuple[str, list[li
             if factor is None or (zero is None and recipe.zero is not None):
                 return None
             steps.append(["scale", [recipe.dtype.name, list(recipe.every), list(factor), zero]])
+        elif isinstance(recipe, Joined):
+            paths = [path_from(part, known) for part in recipe.parts[1:]]
+            if None in paths:
+                return None
+            steps.append(["join", [recipe.axis, [list(path) for path in paths if path is not None]]])
+            recipe = recipe.parts[0]
+            continue
         else:
             return None
         recipe = recipe.of
@@ -630,6 +637,15 @@ def along(recipe: Recipe, steps: Sequence[Any], known: Callable[[str], Recipe]) 
             recipe = cut(recipe, box)
         elif name == "scale":
             recipe = _scaled_along(recipe, of, known)
+        elif name == "join":
+            axis, paths = of
+            if any(s[0] == "join" for _, inner in paths for s in inner):
+                raise ValueError("a part that is joined itself")
+            parts = [recipe, *(along(known(other), inner, known) for other, inner in paths)]
+            kinds = {(p.dtype, (*p.shape[:axis], *p.shape[axis + 1 :])) for p in parts}
+            if not isinstance(axis, int) or not 0 <= axis < len(recipe.shape) or len(kinds) != 1:
+                raise ValueError("parts that do not fit")
+            recipe = join(parts, axis)
         else:
             raise ValueError(f"unknown step {str(name)[:40]}")
     return recipe
@@ -637,17 +653,18 @@ def along(recipe: Recipe, steps: Sequence[Any], known: Callable[[str], Recipe]) 
 
 def _scaled_along(recipe: Recipe, step: Sequence[Any], known: Callable[[str], Recipe]) -> Recipe:
     dtype, every, (name, steps), zero = step
-    # One level: the parameters of a scale have none of their own.
-    plain = [s for s in steps if s[0] != "scale"]
-    factor = along(known(name), plain, known)
+    # One level: the parameters of a scale are made of one constant each.
+    if any(s[0] in ("scale", "join") for s in (*steps, *(zero[1] if isinstance(zero, list) else ()))):
+        raise ValueError("a parameter of a scale that is scaled or joined itself")
+    factor = along(known(name), steps, known)
     shape = tuple(-(-n // s) for n, s in zip(recipe.shape, every, strict=True) if isinstance(s, int) and s > 0)
-    if plain != list(steps) or factor.shape != shape or not DTYPES[dtype].is_float:
+    if factor.shape != shape or not DTYPES[dtype].is_float:
         raise ValueError("a scale does not fit")
     zeros: Recipe | None = None
     if isinstance(zero, int | float):
         zeros = Source(np.broadcast_to(np.float64(zero), shape))
     elif zero is not None:
-        zeros = along(known(zero[0]), [s for s in zero[1] if s[0] != "scale"], known)
+        zeros = along(known(zero[0]), zero[1], known)
         if zeros.shape != shape:
             raise ValueError("zeros do not fit")
     return Scaled(recipe, factor, zeros, DTYPES[dtype], tuple(every))

@@ -18,6 +18,7 @@ class _Writer(GraphWriter):
     """`bits`: 0 for products of f32, else those of the codes of the weights."""
 
     bits = 0
+    accuracy = 1
 
     def product(self, x: str, fan_in: int, fan_out: int, gain: float = 1.0) -> str:
         """x [.., fan_in] times a seeded weight."""
@@ -26,7 +27,7 @@ class _Writer(GraphWriter):
             return self.op("MatMul", x, self.weight(weight))
         codes, scales = _quantised(weight.T, self.bits)
         return self.op("MatMulNBits", x, self.weight(codes), self.weight(scales), K=fan_in, N=fan_out, bits=self.bits,
-                       block_size=BLOCK, accuracy_level=1, **_CONTRIB)  # fmt: skip
+                       block_size=BLOCK, accuracy_level=self.accuracy, **_CONTRIB)  # fmt: skip
 
 
 def _quantised(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +43,7 @@ def _quantised(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 def build(
     seed: int = 6, layers: int = 2, hidden: int = 64, heads: int = 4, kv_heads: int = 2, inner: int = 160,
-    vocabulary: int = 256, positions: int = 512, bits: int = 0, capacity: int = 0,
+    vocabulary: int = 256, positions: int = 512, bits: int = 0, capacity: int = 0, accuracy: int = 1,
 ) -> onnx.ModelProto:  # fmt: skip
     """input_ids [batch, sequence_length], attention_mask [batch, total_sequence_length], both i64, and caches
     → logits f32 [batch, sequence_length, vocabulary] and the caches with the new tokens.
@@ -51,7 +52,7 @@ def build(
     """
     size = hidden // heads
     g = _Writer("genai_decoder", seed, opset=21)
-    g.bits = bits
+    g.bits, g.accuracy = bits, accuracy
     ids = g.input("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"])
     mask = g.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
     cache = ["batch_size", kv_heads, capacity or "past_sequence_length", size]

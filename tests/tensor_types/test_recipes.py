@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import ml_dtypes
@@ -17,12 +18,14 @@ from tensor_types.recipes import (
     Computed,
     Recipe,
     Source,
+    along,
     blocks,
     cast,
     converted,
     cut,
     join,
     pack,
+    path_from,
     permute,
     reshape,
     scale,
@@ -149,3 +152,27 @@ def test_equal_recipes() -> None:
     assert Source(array) != Source(array.copy())  # equal bytes elsewhere: not looked at
     assert Source(np.int8([1, 2])) == Source(np.int8([1, 2])) != Source(np.uint8([1, 2]))
     assert Source(np.int8([1, 2])).dtype == I8
+
+
+def test_a_path_leads_to_scaled_and_joined_constants() -> None:
+    """What a chip's instance makes of codes that the package holds once."""
+    rng = np.random.default_rng(0)
+    codes = [Source(rng.integers(0, 16, (8, 4)).astype(np.uint8)) for _ in range(2)]
+    factors = [Source(rng.random((2, 4)).astype(np.float32)) for _ in range(2)]
+    zeros = [Source(np.full((2, 4), 8, np.uint8)), Source(rng.integers(0, 9, (2, 4)).astype(np.uint8))]
+    wide = [scale(permute(c, (0, 1)), f, F32, z, 4) for c, f, z in zip(codes, factors, zeros, strict=True)]
+    made = cast(stack(wide), F16)
+    known = {**{c: f"c{i}" for i, c in enumerate((*codes, *factors))}, zeros[1]: "z"}
+    path = path_from(made, known)
+    assert path is not None
+    by_name = {name: recipe for recipe, name in known.items()}
+    name, steps = json.loads(json.dumps(path))
+    again = along(by_name[name], steps, by_name.__getitem__)
+    np.testing.assert_array_equal(again.array(), made.array())
+    (_, shaped), (_, scaled) = next(s for s in steps if s[0] == "reshape"), next(s for s in steps if s[0] == "scale")
+    assert shaped and scaled
+    nested = [["scale", ["f32", [4, 1], ["c2", [["scale", scaled]]], None]]]
+    for wrong in (nested, [["scale", ["f32", [3, 1], ["c2", []], None]]], [["join", [2, [["c1", []]]]]],
+                  [["join", [0, [["c1", [["join", [0, []]]]]]]]]):  # fmt: skip
+        with pytest.raises(ValueError):
+            along(by_name["c0"], wrong, by_name.__getitem__)
