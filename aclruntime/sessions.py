@@ -167,7 +167,7 @@ class InferenceSession(ImageSettings):
     def _gears(self) -> Gears:
         gears = self._model.description.gears
         if gears is None:
-            raise RuntimeError(f"{self._path} has no gears: any size in its ranges goes, with set_dynamic_shape")
+            raise RuntimeError(f"{self._path} has no gears: give shapes in its ranges (set_dynamic_shape, --dymShape)")
         return gears
 
     def set_custom_outsize(self, sizes: Sequence[int]) -> None:

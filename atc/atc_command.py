@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from acl_runtime.om.errors import PackageError
 from atc.console import out, print_json, report_error
 from atc.options import Options
 from atc.run_conversion import run_conversion
@@ -31,7 +33,8 @@ def run_as_atc(words: Sequence[str], as_json: bool) -> int:
         if "help" in flags:
             _help()
             return 0
-        code = _MODES[flags.get("mode", "0")](flags, options, as_json)
+        with _package_flag(flags):
+            code = _MODES[flags.get("mode", "0")](flags, options, as_json)
     except (Exception, KeyboardInterrupt) as error:
         if not as_json:
             out.print(f"...\n{FAILURE}")
@@ -39,6 +42,17 @@ def run_as_atc(words: Sequence[str], as_json: bool) -> int:
     if not as_json:
         out.print(f"...\n{SUCCESS if not code else FAILURE}")
     return code
+
+
+@contextmanager
+def _package_flag(flags: Mapping[str, str]) -> Iterator[None]:
+    """A package that cannot be read is that of --om, where this names one."""
+    try:
+        yield
+    except PackageError as error:
+        if "om" in flags:
+            error.where.setdefault("flag", "--om")
+        raise
 
 
 def _help() -> None:

@@ -19,20 +19,19 @@ from atc.console import Progress
 from atc.custom_operators import import_operators, operators_of
 from atc.fusion_report import fusion_counts, fusion_notes
 from atc.inputs import index_bounds
-from atc.interface import apply_interface
 from atc.options import Options
 from atc.pass_table import without
 from atc.pass_watch import PassWatch
 from atc.pipeline import shared_passes, target_passes
 from atc.plan_input import plan_input
-from atc.precision_wishes import overrides
+from atc.reading import apply_wishes, read
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
 from codegen.kernels import kernels, remembered_on_disk
 from codegen.llvm.detect import detect_host_class
 from codegen.lowering import lower_graph
 from codegen.targets import target
-from frontend import read_model, unsupported, unsupported_error
+from frontend import unsupported, unsupported_error
 from graph_opt.ir.copy_graph import copy_graph
 from graph_opt.ir.passes import Pass
 from graph_opt.ir.text import to_text
@@ -155,7 +154,7 @@ def convert(
     if sign is not None:
         trust.read_private_key(sign)  # refused before the work, not after it
     with progress.stage("read"):
-        graph = read_model(source, options.input_shape or None, options.out_nodes, options.dynamic_dims is not None)
+        graph = read(source, options)
         nodes_in = len(graph.nodes)
         bounds = index_bounds(graph)
         producers = {value.name: node.name for node in graph.nodes for value in node.outputs}
@@ -164,8 +163,7 @@ def convert(
             write_check_report(options.check_report, graph, missing)
         if missing:
             raise unsupported_error(missing)
-        classes, matched = overrides(graph, options.operator_wishes)
-        interface = apply_interface(graph, options)
+        classes, matched, interface = apply_wishes(graph, options)
     watch = PassWatch(options.verify_ir, options.dump_ir)
     disabled = options.passes_left_out
     shared = without(shared_passes(), disabled)

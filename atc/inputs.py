@@ -97,7 +97,8 @@ def _loaded(path: str, name: str) -> Any:
         loaded = np.load(Path(path), allow_pickle=False)
         return loaded if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read {path}: {error}", where={"flag": "--input", "tensor": name},
+        reason = "it holds no array" if "pickle" in str(error) else getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {path}: {reason}", where={"flag": "--input", "tensor": name},
                          remedy="give a .npy, .npz or .bin file") from error  # fmt: skip
 
 

@@ -58,8 +58,10 @@ class Problems:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that is most like `word`, in any case; empty if none is."""
+    """The known word that is most like `word`, in any case; one of the same letters first. Empty if none is."""
     by_key = {k.lower(): k for k in known}
+    if swapped := [k for k in by_key if sorted(k) == sorted(word.lower())]:
+        return by_key[swapped[0]]
     found = difflib.get_close_matches(word.lower(), list(by_key), 1, 0.6)
     return by_key[found[0]] if found else ""
 

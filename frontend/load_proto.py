@@ -30,7 +30,7 @@ def load_proto(path: Path) -> onnx.ModelProto:
                     model.ParseFromString(stripped(content, path.name))
     except OSError as error:
         raise InvalidModel(
-            f"the model {path.name} cannot be opened: {error.strerror}", code="E13001", where=_WHERE,
+            f"the model {path.name or path} cannot be opened: {error.strerror}", code="E13001", where=_WHERE,
             remedy="check the path and its permissions",
         ) from error  # fmt: skip
     except (DecodeError, MalformedFile) as error:

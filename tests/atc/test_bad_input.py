@@ -258,7 +258,7 @@ def test_full_disk_keeps_the_old_package(refused, package, mlp, monkeypatch):
 
 def test_an_internal_error_goes_to_a_log(atc, mlp, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("atc.conversion.read_model", lambda *_: 1 // 0)
+    monkeypatch.setattr("atc.reading.read_model", lambda *_: 1 // 0)
     code, out, _ = atc("convert", mlp, "--json")
     error = json.loads(out)["error"]
     assert code == 1 and error["code"] == "E19999"

@@ -127,3 +127,23 @@ def test_a_key_file_that_is_missing(refused, tmp_path, mlp):
 def test_a_text_is_no_model(refused, tmp_path, package):
     (tmp_path / "text.onnx").write_text("this is no model\n" * 3)
     refused("E13005", "compare", tmp_path / "text.onnx", package)
+
+
+def test_what_does_not_fit_the_model_is_told_at_once(atc, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = small_models.save("mlp", tmp_path)
+    (tmp_path / "keep.txt").write_text("nowhere\n")
+    line = ["convert", model, "--keep_dtype=keep.txt", "--out_nodes=gone:0", "--input_shape=other:1"]
+    code, _, err = atc(*line)
+    assert code == 2 or code == 3
+    assert "3 things are wrong" in err and all(word in err for word in ("'gone:0'", "'other'", "'nowhere'")), err
+    code, _, err = atc("convert", model, "--keep_dtype=keep.txt", "--input_fp16_nodes=z", "--output_type=bar:0:FP16")
+    assert all(word in err for word in ("3 things", "'nowhere'", "'z'", "'bar:0'")), err
+    code, _, err = atc("convert", model, "--keep_dtype=keep.txt", "--out_nodes=gone:0", "--input_fp16_nodes=z")
+    assert all(word in err for word in ("'nowhere'", "'gone:0'")), err
+    assert not list(tmp_path.glob("*.om"))
+
+
+@pytest.mark.parametrize(("word", "meant"), [("modle", "model"), ("ouptut", "output")])
+def test_a_flag_with_swapped_letters_is_recognised(atc, word, meant):
+    assert f"did you mean {meant}?" in atc(f"--{word}=x", "--framework=5")[2]
