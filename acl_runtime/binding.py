@@ -19,6 +19,7 @@ from codegen.tile.arithmetic import LARGEST
 from tensor_types.dims import Dim, names, product
 from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 from tensor_types.limits import VARIABLE, limit, require_within, shown
+from tensor_types.relations import broken, holds
 
 ALIGNMENT = 64
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -177,16 +178,13 @@ class Binder:
             for number in tasks:
                 faults.setdefault(number, error)
 
-        for demand, (a, b) in zip(plan.requirements, self._requirements, strict=True):
-            broken = values[a] != values[b] and not (demand.broadcast and 1 in (values[a], values[b]))
-            if broken and missing.isdisjoint(names(demand.left) | names(demand.right)):
-                error = InvalidModel(
-                    "the input shapes do not fit together: "
-                    f"{demand.left} is {values[a]} and {demand.right} is {values[b]}",
-                    where={"node": demand.node},
-                    remedy="give inputs for which both extents are equal",
-                )
-                refuse((n for n, t in enumerate(plan.tasks) if t.guard == demand.guard), error, demand.guard)
+        for rule, (a, b) in zip(plan.requirements, self._requirements, strict=True):
+            is_known = missing.isdisjoint(names(rule.left) | names(rule.right))
+            if not is_known or holds(rule.relation, values[a], values[b]):
+                continue
+            text, remedy = broken(rule.relation, rule.left, rule.right, dims)
+            error = InvalidModel(text, where={"node": rule.node}, remedy=remedy)
+            refuse((n for n, t in enumerate(plan.tasks) if t.guard == rule.guard), error, rule.guard)
         storage_bytes, storage_offsets = values[self._storage_bytes], values[self._storage_offsets]
         arena = int(values[self._arena])
         if keep:

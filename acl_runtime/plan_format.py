@@ -18,6 +18,7 @@ from tensor_types.dtypes import DTYPES, DType
 from tensor_types.effort import effort
 from tensor_types.formats import Format, parse_format
 from tensor_types.limits import limit
+from tensor_types.relations import RELATIONS, Relation
 
 REGIONS = ("arena", "input", "output", "state", "constant", "guard", "object")
 _MAX_ROWS = 1 << 20
@@ -82,11 +83,11 @@ class PlanTask:
 
 @dataclass(frozen=True)
 class Requirement:
-    """Extents that must agree, or one of them be 1 if they may `broadcast`, whenever the tasks with `guard` run."""
+    """How two extents must be to each other whenever the tasks with `guard` run."""
 
     left: Dim
     right: Dim
-    broadcast: bool
+    relation: Relation
     node: str
     guard: tuple[int, int] | None
 
@@ -259,8 +260,8 @@ class _Reader:
                 for o, v in _rows(source["output_copies"])
             ),
             requirements=tuple(
-                Requirement(self.size(left), self.size(right), bool(broadcast), _text(node), self.guard(guard))
-                for left, right, broadcast, node, guard in _rows(source["requirements"])
+                Requirement(self.size(left), self.size(right), _relation(relation), _text(node), self.guard(guard))
+                for left, right, relation, node, guard in _rows(source["requirements"])
             ),
         )
 
@@ -375,6 +376,12 @@ def _rows(value: object) -> Sequence[Any]:
 def _mapping(value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("an object is missing")
+    return value
+
+
+def _relation(value: object) -> Relation:
+    if value not in RELATIONS:
+        raise ValueError(f"unknown relation of extents {value!r}")
     return value
 
 

@@ -10,6 +10,7 @@ from atc.usage import UsageError, did_you_mean
 from tensor_types.dims import Dim, evaluate, names
 from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import DType
+from tensor_types.relations import holds
 
 Tensors = Sequence[tuple[DType, Sequence[int | str] | None]]
 Ranges = Mapping[str, tuple[int, int | None]]
@@ -85,7 +86,7 @@ def _can_tell(requirement: Requirement, sizes: Mapping[str, int]) -> bool:
 
 def _holds(requirement: Requirement, sizes: Mapping[str, int]) -> bool:
     left, right = evaluate(requirement.left, sizes), evaluate(requirement.right, sizes)
-    return left == right or requirement.broadcast and 1 in (left, right)
+    return holds(requirement.relation, left, right)
 
 
 def _solution(

@@ -31,7 +31,7 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     for r, node in graph.requirements.items():
         # A late size that does not fit is no fault in a branch that does not run.
         is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
-        requirements.append(Requirement(r.left, r.right, r.broadcast, node, guards.get(node, ()) if is_late else ()))
+        requirements.append(Requirement(r.left, r.right, r.relation, node, guards.get(node, ()) if is_late else ()))
     return PlanInput(
         tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states)
     )

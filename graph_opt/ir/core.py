@@ -25,6 +25,7 @@ from tensor_types.dims import Dim
 from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
 from tensor_types.recipes import Recipe, Source
+from tensor_types.relations import Relation
 
 AttrValue: TypeAlias = int | float | str | bool | None | Sequence[int] | Sequence[float] | Sequence[str] | np.ndarray
 
@@ -44,11 +45,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Requirement:
-    """Two extents that only a run can compare: they must be equal or, if `broadcast`, one of them 1."""
+    """Two extents that only a run can compare."""
 
     left: Dim
     right: Dim
-    broadcast: bool
+    relation: Relation
 
 
 @dataclass(eq=False)

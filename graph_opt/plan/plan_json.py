@@ -6,7 +6,7 @@ Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A s
 
     {"sources": [[row, number]] of its inputs,
      "dims": {name: [low, high or null]},
-     "requirements": [[left, right, may broadcast, node, [guard byte, value] or null]],
+     "requirements": [[left, right, relation, node, [guard byte, value] or null]],
      "values": [{"name", "dtype", "shape" (list of expressions, or null), "format", "place" (or null)}],
      "inputs": [value number], "outputs": [value number], "states": [value number],
      "constants": [{"value": number, "permute": [..] or null, "reshape": [..] or null, "packing": format}],
@@ -74,7 +74,7 @@ def _plan(plan: Plan, programs: list[int]) -> dict[str, Any]:
         "objects": plan.n_objects,
         "tasks": [_task(t, number, programs) for t in plan.tasks],
         "requirements": [
-            [_dim(d.left), _dim(d.right), d.broadcast, d.node, None if guard is None else list(guard)]
+            [_dim(d.left), _dim(d.right), d.relation, d.node, None if guard is None else list(guard)]
             for d, guard in plan.requirements
         ],
         "output_copies": [[output, number[name]] for output, name in plan.output_copies],

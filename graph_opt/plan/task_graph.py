@@ -10,6 +10,7 @@ from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import DType
 from tensor_types.formats import PLAIN, Format
+from tensor_types.relations import Relation
 
 KINDS = ("input", "output", "constant", "state", "temporary")
 
@@ -49,11 +50,11 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Requirement:
-    """Two extents must be equal or, if `broadcast`, one of them 1; `node` needs it, under its `guards` as a record."""
+    """How two extents must be to each other; `node` needs it, under its `guards` as a record."""
 
     left: Dim
     right: Dim
-    broadcast: bool
+    relation: Relation
     node: str
     guards: tuple[tuple[str, int], ...] = ()
 
@@ -174,4 +175,4 @@ class Plan:
     versions: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     """For each value in a state: its version (itself, or what it is a view of), and the one that this one overwrote."""
     requirements: tuple[tuple[Requirement, tuple[int, int] | None], ...] = ()
-    """Demands, each with the guard of the tasks that make it (None: all runs do)."""
+    """Requirements, each with the guard of the tasks that make it (None: all runs do)."""

@@ -39,7 +39,7 @@ PAST, NEW, TOTAL = dim("past"), dim("new"), dim("total")
 
 
 def _needs(left, right, broadcast=False):
-    return Requirement(left, right, broadcast, "node", None)
+    return Requirement(left, right, "broadcast" if broadcast else "equal", "node", None)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_conditions_reach_later_segments_and_so_do_requirements() -> None:
         kernel("kc", ["flag"], "c"), host("NonZero", ["x"], "i", on), kernel("kt", ["i"], "t", on),
         kernel("merge1", ["t"], "y", on), kernel("merge0", ["x"], "y", off),
     )  # fmt: skip
-    requirements = (Requirement(U0, 5, False, "kt", on), Requirement(U0, 6, True, "elsewhere"), Requirement(U0, 7, True, "kt", (("d", 1),)))
+    requirements = (Requirement(U0, 5, "equal", "kt", on), Requirement(U0, 6, "broadcast", "elsewhere"), Requirement(U0, 7, "broadcast", "kt", (("d", 1),)))
     model = plan_model(PlanInput(values, records, ("x", "flag"), ("y",), {}, requirements, LATE))
     assert nodes(model) == [["kc", "host_i"], ["kt", "merge1", "merge0"]]
     first, second = (s.plan for s in model.segments)

@@ -157,7 +157,7 @@ def test_a_demand_of_a_branch_counts_when_the_branch_runs(tmp_path: Path, thread
         kernel(negative, ["sixty"], "y", None, guards=off),
     ]
     path = tmp_path / "m.om"
-    requirements = [Requirement(U, 60, False, "product", on)]
+    requirements = [Requirement(U, 60, "equal", "product", on)]
     write(path, values, records, ["x", "keep", "flag", "sixty"], ["y"], late_dims=LATE, requirements=requirements)
     session = InferSession(0, path, threads)
     sixty = np.arange(60, dtype=np.float32)
@@ -168,7 +168,7 @@ def test_a_demand_of_a_branch_counts_when_the_branch_runs(tmp_path: Path, thread
             np.testing.assert_array_equal(session.infer([x, keep, np.array(True), sixty])[0], x[keep] * sixty)
             continue
         for _ in range(2):
-            with pytest.raises(OpenAtcError, match=rf"u0 is {count} and 60 is 60 \[node product\]"):
+            with pytest.raises(OpenAtcError, match=rf"u0 = {count} and 60 \[node product\]"):
                 session.infer([x, keep, np.array(True), sixty])
 
 
@@ -225,8 +225,8 @@ def _value(plan: Any, segment: int, name: str) -> dict[str, Any]:
         lambda p: _value(p, 1, "kept").__setitem__("shape", ["2*u0"]),
         lambda p: _value(p, 1, "kept").__setitem__("dtype", "f64"),
         lambda p: _value(p, 1, "z").__setitem__("place", ["object", 0, 0]) or p["segments"][1].update(objects=1),
-        lambda p: p["segments"][1]["requirements"].append(["u0", 3, False, "n", None]),
-        lambda p: p["segments"][1]["requirements"].append(["u0", 3, False, "n", [0, 1]]),
+        lambda p: p["segments"][1]["requirements"].append(["u0", 3, "equal", "n", None]),
+        lambda p: p["segments"][1]["requirements"].append(["u0", 3, "equal", "n", [0, 1]]),
     ],
 )
 def test_damaged_links_are_refused(

@@ -25,7 +25,8 @@ def window_extent(
         )
     if isinstance(reach, Expr) and isinstance(kernel, int) and not ctx.proves(0, reach):
         # An empty axis has no position; where a window does not fit an axis with elements, a run is refused.
-        ctx.graph.requirements.setdefault(Requirement(dmin(reach * dmin(extent, 1), 0), 0, False), ctx.node.name)
+        window = ((kernel - 1) * dilation + 1) * dmin(extent, 1)
+        ctx.graph.requirements.setdefault(Requirement(extent + before + after, window, "window"), ctx.node.name)
     if not ceil_mode:
         return floordiv(reach, stride) + 1
     # A last window that would start in the right padding is left out.

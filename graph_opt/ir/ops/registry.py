@@ -19,6 +19,7 @@ from tensor_types.dims import Dim, Expr, dim, dmax, dmin, names, product
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 from tensor_types.proofs import Range, prove_le, settle
+from tensor_types.relations import Relation
 
 INT, FLOAT, STRING, INTS, FLOATS, STRINGS, TENSOR, GRAPH, TYPE = (
     "int", "float", "string", "ints", "floats", "strings", "tensor", "graph", "type",
@@ -236,7 +237,7 @@ class Inference:
         for cut, whole in [(a, b) for a in kept for b in kept if broadcast and _is_cut(a, b)]:
             if cut in kept and whole in kept:
                 kept.remove(cut)  # both are 1 at once, or neither
-                self.graph.requirements.setdefault(Requirement(whole, cut, False), self.node.name)
+                self.graph.requirements.setdefault(Requirement(whole, cut, "equal"), self.node.name)
         numbers = [d for d in kept if isinstance(d, int)]
         if len(numbers) > 1:
             word, place = "broadcast" if broadcast else "agree", of()
@@ -248,8 +249,9 @@ class Inference:
         else:
             chosen = broadcast_extent(kept)
             pairs = list(combinations(kept, 2))
+        relation: Relation = "broadcast" if broadcast else "equal"
         for left, right in pairs:
-            self.graph.requirements.setdefault(Requirement(left, right, broadcast), self.node.name)
+            self.graph.requirements.setdefault(Requirement(left, right, relation), self.node.name)
         return chosen
 
     def expect(self, index: int, extents: Sequence[Dim], *, broadcast: bool = False) -> None:

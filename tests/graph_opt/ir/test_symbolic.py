@@ -72,7 +72,7 @@ def test_a_slice_of_an_axis_with_one_more_has_the_plain_extent(start: str, end: 
 
 def test_a_table_cut_to_a_length_is_1_only_where_the_length_is() -> None:
     n = expr("n")
-    assert add("", "n", "min(512, n)") == ("%y: f32[n]", {Requirement(n, expr("min(512, n)"), False): "sum"})
+    assert add("", "n", "min(512, n)") == ("%y: f32[n]", {Requirement(n, expr("min(512, n)"), "equal"): "sum"})
     assert add("", "n", "min(1, n)")[0] != "%y: f32[n]"
 
 
@@ -104,17 +104,17 @@ def test_broadcasting_symbolic_extents() -> None:
     n, m = expr("n"), expr("m")
     assert add("", "n", "n") == ("%y: f32[n]", {})
     assert add("", "n", "1") == ("%y: f32[n]", {})
-    assert add("", "n", "5") == ("%y: f32[5]", {Requirement(5, n, True): "sum"})
-    assert add("", "n", "m") == ("%y: f32[min(m*n, max(m, n))]", {Requirement(n, m, True): "sum"})
+    assert add("", "n", "5") == ("%y: f32[5]", {Requirement(5, n, "broadcast"): "sum"})
+    assert add("", "n", "m") == ("%y: f32[min(m*n, max(m, n))]", {Requirement(n, m, "broadcast"): "sum"})
     assert add("", "n", "min(m*n, max(m, n))") == add("", "n", "m")
-    assert add("dim n in [2, inf]", "n", "m") == ("%y: f32[n]", {Requirement(n, m, True): "sum"})
+    assert add("dim n in [2, inf]", "n", "m") == ("%y: f32[n]", {Requirement(n, m, "broadcast"): "sum"})
 
 
 def test_extents_that_must_be_equal_are_required_once() -> None:
     graph = parse("""graph g(%a: f32[2, k], %b: f32[n, 4]) -> (%y) {
       %y = MatMul(%a, %b) @mm
     }""")
-    assert graph.requirements == {Requirement(expr("k"), expr("n"), False): "mm"}
+    assert graph.requirements == {Requirement(expr("k"), expr("n"), "equal"): "mm"}
     infer_graph(graph)
     assert len(graph.requirements) == 1
     graph.inputs[0].shape = (2, 4)
