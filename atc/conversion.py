@@ -27,7 +27,7 @@ from atc.plan_input import plan_input
 from atc.reading import apply_wishes, read
 from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
-from codegen.kernels import kernels, remembered_on_disk
+from codegen.kernels import kernels, remembered_on_disk, tilings_text
 from codegen.llvm.detect import detect_host_class
 from codegen.lowering import lower_graph
 from codegen.targets import target
@@ -84,6 +84,8 @@ class ConvertResult:
     """What became of flags that change nothing, and of chips that stand for others: a sentence each."""
     options: dict[str, str] = field(default_factory=dict)
     """Options that differ from their defaults, where no other key shows them."""
+    tuning: str = ""
+    """What --tune found, in a line."""
     package_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -96,7 +98,7 @@ class ConvertResult:
 
     def report(self) -> dict[str, Any]:
         """The part that depends on model, flags and code alone: it goes into the package."""
-        left_out = {"package", "package_bytes", "seconds", "compiled_kernels", "cached_kernels"}
+        left_out = {"package", "package_bytes", "seconds", "compiled_kernels", "cached_kernels", "tuning"}
         return {k: v for k, v in vars(self).items() if k not in left_out}
 
     def lines(self) -> list[str]:
@@ -121,6 +123,8 @@ class ConvertResult:
         if self.warnings:
             more = f" (and {len(self.warnings) - 1} more, see --json)" if len(self.warnings) > 1 else ""
             lines.append(f"warning    {self.warnings[0]}{more}")
+        if self.tuning:
+            lines.append(f"tuning     {self.tuning}")
         lines += [f"note       {note}" for note in self.notes]
         lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
         return lines
@@ -176,8 +180,15 @@ def convert(
         watch.run(graph, shared)
         chip_graphs = [copy_graph(graph) for _ in chips]
         watch.run(graph, steps)
+    tilings, tuned = options.tiling, None
+    if options.tune:
+        from atc.tuning import tune  # runs kernels, which no other conversion does
+
+        with progress.stage("tune"):
+            tuned = tune(graph, host, tilings, options.budget)
+            tilings = tuned.with_given(tilings)
     with progress.stage("lower"):
-        lowered = lower_graph(graph, host, options.tiling)
+        lowered = lower_graph(graph, host, tilings)
         copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
         compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
         portable = lower_graph(graph, portable_class)
@@ -251,6 +262,9 @@ def convert(
             },
         )
         result.package_bytes = package.stat().st_size
+        if tuned is not None:
+            package.with_suffix(".tilings").write_text(tilings_text(tilings))
+            result.tuning = tuned.line()
     result.seconds = progress.seconds
     return result
 

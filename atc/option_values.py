@@ -53,6 +53,15 @@ def implementation_mode(flag: str, value: Any) -> bool:
     return mode.startswith("high_precision")
 
 
+def seconds(flag: str, value: Any) -> int:
+    """A whole number of seconds from 1 on."""
+    text = str(value).strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**6):
+        raise UsageError(f"--{flag}={value} is no number of seconds", code="E10001", where={"flag": f"--{flag}"},
+                         remedy="write a whole number from 1 on")  # fmt: skip
+    return int(text)
+
+
 def path(flag: str, value: Any) -> Path | None:
     """A path; nothing for an empty text."""
     return Path(value) if value else None

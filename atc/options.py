@@ -44,6 +44,8 @@ class Option:
     """Flags of `also` that win over the option's own; of others only one may be given."""
     clash: str = "E10056"
     """The code where two are given."""
+    recorded: bool = True
+    """Stands in the command line that the package keeps. Ways of cutting do not: the tasks tell them."""
 
 
 def option(default: Any, help: str, parse: Parser, **more: Any) -> Any:
@@ -122,8 +124,15 @@ class Options:
 
     tiling: Mapping[str, Any] = option(
         {}, "file with lines `node: tiling`, in the form in which `atc inspect` shows them", values.tilings,
-        value="path", reported=False,
+        value="path", reported=False, recorded=False,
     )  # fmt: skip
+    tune: bool = option(
+        False, "measure tilings on this machine; those found also go into a file beside the package, for --tiling",
+        values.boolean, value="", reported=False, recorded=False,
+    )  # fmt: skip
+    budget: int = option(
+        60, "seconds that --tune may take", values.seconds, value="seconds", reported=False, recorded=False
+    )
 
     fusion_switch_file: tuple[str, ...] = option(
         (), "file that switches fusions off, by ATC's names of passes or ours", switch_file, value="path",
@@ -241,7 +250,9 @@ def declared() -> Iterator[tuple[str, Option]]:
 def _command_line(given: Mapping[str, Any]) -> str:
     """Flags and texts in one line; values from Python that are no text have none to show."""
     paths = {flag for name, about in declared() if about.value == "path" for flag in spellings(name, about)}
-    shown = {flag: Path(str(v)).name if flag in paths else v for flag, v in given.items() if isinstance(v, (str, Path))}
+    silent = {flag for name, about in declared() if not about.recorded for flag in spellings(name, about)}
+    texts = {flag: v for flag, v in given.items() if isinstance(v, (str, Path)) and flag not in silent}
+    shown = {flag: Path(str(v)).name if flag in paths else v for flag, v in texts.items()}
     return " ".join(["atc --framework=5", *(f"--{flag}={value}" for flag, value in shown.items())])
 
 

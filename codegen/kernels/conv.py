@@ -52,6 +52,22 @@ class _Way:
 
 def lower_conv(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node around a Conv or ConvTranspose; NotLowerable says why there is none."""
+    ways = _ways(node, target)
+    if ways is None:
+        return []
+    points = None if tiling is None else isinstance(tiling, WinogradTiling)
+    return first_fit(ways(points).candidates, lambda chosen: ways(points).emit(chosen), tiling)
+
+
+def tilings_conv(node: Node, target: Target) -> list[Iterable[Tiling]]:
+    """The tilings of each algorithm by falling preference: sums over windows, products of points."""
+    ways = _ways(node, target)
+    return [] if ways is None else [ways(points).candidates for points in (False, True)]
+
+
+def _ways(node: Node, target: Target) -> Callable[[bool | None], _Way] | None:
+    """How the node is computed, by products of points, or not so, or (None) as the estimate says; None where there is
+    nothing to compute. NotLowerable says why there is no way."""
     body = body_of(node)
     anchor = body.nodes[0]
     if anchor.op not in ("Conv", "ConvInteger", "ConvTranspose"):
@@ -71,12 +87,8 @@ def lower_conv(node: Node, target: Target, tiling: Tiling | None = None) -> list
     elif x.dtype not in (F32, F64, F16, BF16) or x.dtype != w.dtype:
         raise NotLowerable(f"a convolution of {x.dtype} with {w.dtype}")
     if any(d == 0 for _, v in outer_outputs(node) for d in shape_of(v)):
-        return []
-
-    def way() -> _Way:
-        return _Lowering(node, target, x, w, bias).way(tiling)
-
-    return first_fit(way().candidates, lambda chosen: way().emit(chosen), tiling)
+        return None
+    return lambda points: _Lowering(node, target, x, w, bias).way(points)
 
 
 def _check_bytes(anchor: Node, x: Value, w: Value, target: Target) -> None:
@@ -109,8 +121,8 @@ class _Lowering:
         self.task = KernelTask(self.node, "conv", self.target)
         self.paths = MemoryPaths(self.task, self.target)
 
-    def way(self, given: Tiling | None = None) -> _Way:
-        """How the node is computed, which may follow from the tiling that is given; to be called once."""
+    def way(self, points: bool | None) -> _Way:
+        """How the node is computed, as `_ways` says; to be called once."""
         if any(v.shape != self.shape or v.format != self.format for _, v in self.outputs):
             raise NotLowerable("results of different shapes or formats")
         assert self.w.shape is not None and self.x.shape is not None
@@ -137,8 +149,9 @@ class _Lowering:
                 return made
         conv = replace(conv, batch=self.task.extent(self.x.shape[0]), axes=self._program_axes(axes))
         space = self._space(merge=False)
-        wanted = isinstance(given, WinogradTiling) or given is None and is_faster(conv, self.target)
-        if wanted and not self.anchor.attrs.get("direct"):
+        if points is None:
+            points = is_faster(conv, self.target)
+        if points and not self.anchor.attrs.get("direct"):
             return _Way(winograd_tilings(conv, self.target), lambda chosen: self._emit_points(chosen, conv, space))
         return self._product(conv, space, pixelwise=False)
 

@@ -7,7 +7,7 @@ two axes of that operand are exchanged) and `alpha`, a factor of the product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -139,6 +139,11 @@ def lower_matmul(node: Node, target: Target, tiling: Tiling | None = None) -> li
     if kernel.problem.k == 0:
         raise NotLowerable("it sums over nothing: the result is 0")
     return first_fit(kernel.candidates(), lambda chosen: _Lowering(node, target).emit(chosen), tiling)
+
+
+def tilings_matmul(node: Node, target: Target) -> list[Iterable[Tiling]]:
+    """The tilings of a product by falling preference. NotLowerable as `lower_matmul`."""
+    return [_Lowering(node, target).candidates()]
 
 
 class _Lowering:

@@ -8,7 +8,7 @@ layers that are alike.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -87,6 +87,14 @@ def lower_node(node: Node, target: Target, tiling: Tiling | None = None) -> list
     if records is None:
         raise NotLowerable(found.reason)
     return records
+
+
+def preferred_tilings(node: Node, target: Target) -> list[Iterable[Tiling]]:
+    """What the family of a Fused node names for it, by falling preference for each of its algorithms; nothing where it
+    names none. NotLowerable if there is no kernel."""
+    family = str(node.attrs.get("family", ""))
+    named = getattr(_module(family), f"tilings_{family}", None) if family in FAMILY_ROWS else None
+    return [] if named is None else list(named(node, target))
 
 
 def tiling_of(text: str) -> Tiling:

@@ -36,6 +36,9 @@ class Tiling:
     place: ClassVar[str]
     """'host' or 'chip' if only kernels of such targets are cut so, else ''."""
 
+    kept: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a search leaves as the family says: they change how results are rounded."""
+
     def __init_subclass__(cls, kind: str, place: str = "") -> None:
         cls.kind, cls.place = kind, place
         Tiling.known[kind] = cls

@@ -46,6 +46,11 @@ def read_tilings(text: str) -> Tilings:
     return found
 
 
+def tilings_text(tilings: Tilings) -> str:
+    """The text of which `read_tilings` gives these tilings."""
+    return "".join(f"{node}: {tiling}\n" for node in sorted(tilings) for tiling in tilings[node])
+
+
 def check_nodes(tilings: Tilings, names: Iterable[str]) -> None:
     """TilingRefused if a tiling is for none of the nodes of these names."""
     known = list(names)

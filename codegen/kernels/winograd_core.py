@@ -67,6 +67,7 @@ class WinogradTiling(Tiling, kind="winograd", place="host"):
     """`outputs` of a tile along each axis and `tiles` of a block; `panel` output channels NR, `split` parts of the
     panels in the grid."""
 
+    kept = frozenset(("outputs",))
     outputs: tuple[int, ...]
     tiles: tuple[int, ...]
     panel: int
