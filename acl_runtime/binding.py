@@ -102,6 +102,7 @@ class Binder:
         slots, offsets, needs, owners, dims, lows, highs, dim_owners, grids, works, program_grids, sizes, ops = lists
         self.first_arg: list[int] = []
         self.first_dim: list[int] = []
+        known: dict[tuple[int, tuple[Dim, ...]], tuple[int, ...]] = {}
         for number, task in enumerate(plan.tasks):
             self.first_arg.append(len(slots))
             self.first_dim.append(len(dims))
@@ -112,13 +113,17 @@ class Binder:
                     per_program.append(table.add(0))
                 continue
             facts = segment.kernel(task).facts
-            sizes.append(table.add(segment.in_model_dims(task, facts.bounds.size)))
-            ops.append(table.add(segment.in_model_dims(task, facts.bounds.work)))
-            program_grids.append(table.add(segment.in_model_dims(task, facts.grid)))
-            for place, (_, size) in zip(task.operands, facts.params, strict=True):
+            found = known.get((task.program, task.dims))
+            if found is None:  # many tasks share a program and its dims
+                sizes_in_bytes = (size for _, size in facts.params)
+                wanted = segment.in_model_dims(task, facts.bounds.size, facts.bounds.work, facts.grid, *sizes_in_bytes)
+                found = known[task.program, task.dims] = tuple(map(table.add, wanted))
+            for per_program, index in zip((sizes, ops, program_grids), found, strict=False):
+                per_program.append(index)
+            needs += found[3:]
+            for place in task.operands:
                 slots.append(self.slot(place))
                 offsets.append(table.add(place.offset))
-                needs.append(table.add(segment.in_model_dims(task, size)))
                 owners.append(number)
             for value, (_, low, high) in zip(task.dims, facts.dims, strict=True):
                 dims.append(table.add(value))

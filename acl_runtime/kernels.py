@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A program's code in this process and its facts; the code stays loaded as long as this object lives."""
+    """A program's code in this process and its facts; the code stays loaded as long as this object lives, and so does
+    that of the programs that were loaded with it."""
 
     facts: KernelFacts
     code: LoadedCode
@@ -92,7 +93,7 @@ def load_kernels(
     `images` are those of the package, in the same order; each is used only if it is trusted, all of them if
     `signature` is. InvalidModel or VerifyError if a text is no sound program.
     """
-    from acl_runtime.executor import load_object  # with LLVM, which compiling elsewhere does not need here
+    from acl_runtime.executor import load_objects  # with LLVM, which compiling elsewhere does not need here
 
     with _lock:
         loaded = {t: kernel for t in dict.fromkeys(texts) if (kernel := _loaded.get((t, host))) is not None}
@@ -100,8 +101,10 @@ def load_kernels(
         missing = [t for t in dict.fromkeys(texts) if t not in loaded and t not in found]
         made = ProgramCompilation(missing, host).result()
         found.update((text, unpack_image(image)) for text, image in made.items())
-        for text, (facts, code) in found.items():
-            loaded[text] = _loaded[text, host] = Kernel(facts, load_object(code, [facts.symbol]))
+        if found:
+            code = load_objects([c for _, c in found.values()], [facts.symbol for facts, _ in found.values()])
+            for text, (facts, _) in found.items():
+                loaded[text] = _loaded[text, host] = Kernel(facts, code)
     return [loaded[t] for t in texts], len(missing)
 
 

@@ -226,6 +226,7 @@ class _Reader:
     def __init__(self, source: Mapping[str, Any], programs: int) -> None:
         self.source = source
         self.programs = programs
+        self._expressions: dict[str, Dim] = {}
         self.n_values = len(_rows(source["values"]))
         self.counts = {
             "arena": len(_rows(source["storages"])),
@@ -271,9 +272,22 @@ class _Reader:
 
     def size(self, value: object) -> Dim:
         """An expression over the dims of the model."""
-        found = expression(value)
-        if unknown := names(found) - self.known:
+        found = self.expression(value)
+        self.require_known(found)
+        return found
+
+    def require_known(self, size: Dim) -> None:
+        """ValueError for an expression over other dims than those of the model."""
+        if not isinstance(size, int) and (unknown := names(size) - self.known):
             raise ValueError(f"unknown dim {min(unknown)}")
+
+    def expression(self, value: object) -> Dim:
+        """An expression; the same text, which stands in many tasks, is read once."""
+        if not isinstance(value, str):
+            return expression(value)
+        found = self._expressions.get(value)
+        if found is None:
+            found = self._expressions[value] = expression(value)
         return found
 
     def value_numbers(self, rows: object) -> tuple[int, ...]:
@@ -291,14 +305,14 @@ class _Reader:
         return numbers
 
     def value(self, row: Mapping[str, Any]) -> PlanValue:
-        shape = _optional(row["shape"], lambda s: tuple(expression(d) for d in _rows(s)))
+        shape = _optional(row["shape"], lambda s: tuple(self.expression(d) for d in _rows(s)))
         place = _optional(row["place"], self.place)
         name = _text(row["dtype"])
         if name not in DTYPES:
             raise ValueError(f"unknown dtype {name[:40]}")
         if place is not None and place.region not in ("object", "guard", "input"):
             for extent in shape or ():
-                self.size(extent if isinstance(extent, int) else str(extent))
+                self.require_known(extent)
             if shape is None:
                 raise ValueError("a tensor in memory has no shape")
         format_ = parse_format(_text(row["format"]))

@@ -36,12 +36,11 @@ class LoadedSegment:
         assert task.program is not None
         return self._kernels[task.program]
 
-    def in_model_dims(self, task: PlanTask, size: Dim) -> Dim:
-        """An expression over the dims of the task's program as one over the dims of the segment."""
-        if isinstance(size, int):
-            return size
+    def in_model_dims(self, task: PlanTask, *sizes: Dim) -> tuple[Dim, ...]:
+        """Expressions over the dims of the task's program as ones over the dims of the segment."""
         facts = self.kernel(task).facts
-        return substitute(size, {name: value for (name, _, _), value in zip(facts.dims, task.dims, strict=True)})
+        known = {name: value for (name, _, _), value in zip(facts.dims, task.dims, strict=True)}
+        return tuple(size if isinstance(size, int) else substitute(size, known) for size in sizes)
 
     def _graph(self) -> Graph:
         tasks = self.plan.tasks

@@ -6,7 +6,7 @@ caller.
 """
 
 from acl_runtime.executor.graph import Graph
-from acl_runtime.executor.loader import LoadedCode, LoadError, load_object
+from acl_runtime.executor.loader import LoadedCode, LoadError, load_object, load_objects
 from acl_runtime.executor.native_state import aligned_zeros
 from acl_runtime.executor.run import Executor, Run, TaskFailed
 from acl_runtime.executor.task_record import NO_GUARD, TASK, task_records
@@ -22,5 +22,6 @@ __all__ = [
     "TaskFailed",
     "aligned_zeros",
     "load_object",
+    "load_objects",
     "task_records",
 ]
