@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from acl_runtime.machine_peaks import measure_peaks
 from atc.benchmarking.case import Case
 from atc.benchmarking.contenders import CONTENDERS, MACHINE, REFERENCE
 from atc.benchmarking.machine import machine
@@ -75,10 +76,15 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for case in _cases(parsed, Path(scratch), console):
             print(case.name, file=sys.stderr, flush=True)
-            result["cases"].append(measure(case, parsed.contenders.split(","), settings))
+            kind = {"class": "int8" if case.int8 else "fp32"}
+            result["cases"].append(kind | measure(case, parsed.contenders.split(","), settings))
     result["geometric_means"] = report.geometric_means(result["cases"])
+    result["classes"] = {name: asdict(found) for name, found in report.standings(result["cases"]).items()}
+    peak = None
+    if any(case["flops"] for case in result["cases"]):
+        peak = result["machine"]["peak_gflops"] = measure_peaks(settings.threads).flops / 1e9
     title = f"{settings.threads} thread(s), {settings.clock} clock"
-    report.show(title, result["cases"], console)
+    report.show(title, result["cases"], console, peak)
     if parsed.chart:
         parsed.chart.write_text(chart(f"time as a share of {REFERENCE}'s, {title}", result["cases"]))
     if parsed.json:

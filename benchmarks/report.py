@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from atc.benchmarking.contenders import REFERENCE
+from benchmarks.classes import standings
 
 REASON_LENGTH = 300  # on the terminal; the JSON has all of it
 
@@ -33,6 +34,7 @@ def table(title: str) -> Table:
         f"time / {REFERENCE}",
         "10th pct",
         "GFLOP/s",
+        "% of peak",
         "machine GFLOP/s",
     ]
     result = Table(title=title)
@@ -41,13 +43,14 @@ def table(title: str) -> Table:
     return result
 
 
-def add_case(result: Table, case: dict[str, Any]) -> None:
+def add_case(result: Table, case: dict[str, Any], peak: float | None) -> None:
+    """Rows of a case; `peak` is what the threads can do, in GFLOP/s."""
     rates = case["machine_gflops"]
     speed = f"{rates['median']:.0f} ({rates['min']:.0f}-{rates['max']:.0f})" if "median" in rates else "-"
     for number, (label, record) in enumerate(case["contenders"].items()):
         name = case["name"] if number == 0 else ""
         if "ratio_median" not in record:
-            result.add_row(name, label, record["state"], "", "", "", "", "")
+            result.add_row(name, label, record["state"], "", "", "", "", "", "")
             continue
         rate = f"{record['gflops']:.0f}" if "gflops" in record else ""
         result.add_row(
@@ -58,20 +61,26 @@ def add_case(result: Table, case: dict[str, Any]) -> None:
             f"{record['ratio_median']:.3f}",
             f"{record['ratio_p10']:.3f}",
             rate,
+            f"{100 * record['gflops'] / peak:.0f}" if "gflops" in record and peak else "",
             speed if number == 0 else "",
         )
     result.add_section()
 
 
-def show(title: str, cases: list[dict[str, Any]], console: Console) -> None:
+def show(title: str, cases: list[dict[str, Any]], console: Console, peak: float | None = None) -> None:
     """The table, the geometric means, and the reason of everything that has no figure."""
     result = table(title)
     for case in cases:
-        add_case(result, case)
+        add_case(result, case, peak)
     console.print(result)
     for label, mean in geometric_means(cases).items():
         if label != REFERENCE:
             console.print(f"{label}: geometric mean {mean['ratio']:.3f} over {mean['cases']} cases", highlight=False)
+    for name, standing in standings(cases).items():
+        console.print(
+            f"{name}: ours / fastest peer {standing.ratio:.3f} over {standing.cases} cases, "
+            f"worst {standing.worst_case} {standing.worst:.3f}", highlight=False,
+        )  # fmt: skip
     reasons = {
         f"{label}, {case['name']}: {record['state']}: {' '.join(record.get('reason', '').split())[:REASON_LENGTH]}"
         for case in cases
