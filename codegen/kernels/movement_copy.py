@@ -164,8 +164,14 @@ def emit_copy(
     x = task.operand(source, shape=source_shape)
     y = task.operand(target, "out", target_shape)
 
+    def first(start: Dim) -> Dim:
+        if pad is None or isinstance(start, int):
+            return size_of(start)
+        # In front of the axis or within it, as the run decides: a dim of a program is never negative.
+        return size_of(dmax(start, 0)) - size_of(dmax(0 - start, 0))
+
     def index(walks: Sequence[Walk]) -> list[Dim]:
-        return [size_of(w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop))) for w in walks]
+        return [first(w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop))) for w in walks]
 
     tile = task.tile("t", source.dtype, padded)
     shape = tuple(counts) or (1,)

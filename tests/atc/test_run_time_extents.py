@@ -43,3 +43,25 @@ def test_pads_of_a_run_time_extent(mode: str, tmp_path) -> None:
         x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
         (found,) = InferSession(0, tmp_path / "m.om").infer([x])
         np.testing.assert_array_equal(found, np.pad(x, [(2, 1), (0, 0)], mode))
+
+
+def test_pads_that_the_run_decides_may_crop(tmp_path) -> None:
+    """x f32 [5, 3] with n - 4 rows put in front and n - 6 behind: both signs of both."""
+    nodes = [
+        N("Shape", ["z"], ["n"], "length"),
+        N("Sub", ["n", "cut"], ["before_after"], "pads"),
+        N("Split", ["before_after"], ["before", "after"], "parts", num_outputs=2),
+        N("Concat", ["before", "zero", "after", "zero"], ["all"], "join", axis=0),
+        N("Pad", ["x", "all"], ["y"], "pad"),
+    ]
+    held = [array("cut", np.array([4, 6], np.int64)), array("zero", np.array([0], np.int64))]
+    inputs = [info("x", F32, [5, 3]), info("z", F32, ["n"])]
+    onnx.save(model_of(nodes, inputs, [info("y", F32, ["m", 3])], held, opset=19), tmp_path / "m.onnx")
+    result = atc.convert(tmp_path / "m.onnx", tmp_path / "m.om", soc_version="Ascend910B2")
+    session = InferSession(0, tmp_path / "m.om")
+    x = np.arange(1, 16, dtype=np.float32).reshape(5, 3)
+    for n in (3, 4, 5, 6, 9):
+        wide = np.pad(x, [(max(n - 4, 0), max(n - 6, 0)), (0, 0)])
+        wanted = wide[max(4 - n, 0) : len(wide) - max(6 - n, 0)]
+        np.testing.assert_array_equal(session.infer([x, np.zeros(n, np.float32)])[0], wanted, err_msg=str(n))
+    assert not [row for row in result.aicpu_nodes if row["op"] == "Pad"]

@@ -193,7 +193,7 @@ def _slice_bound(ctx: Inference, bound: Dim, extent: Dim, low: Dim, high: Dim) -
             return high
         if bound <= -INT_MAX:
             return low
-    if ctx.proves(bound, -1) or (ctx.proves(bound, 0) and ctx.assumes_below(bound, 0)):
+    if ctx.proves(bound, -1) or (ctx.proves(bound, 0) and ctx.assumes(bound, -1)):
         bound = bound + extent
     elif not ctx.proves(0, bound):
         return None
@@ -209,6 +209,8 @@ def slice_range(ctx: Inference, extent: Dim, start: Dim, end: Dim, step: int) ->
     """
     if step == 0:
         raise ctx.error("a step of 0")
+    if not ctx.proves(0, extent):
+        ctx.assumes(0, extent)
     if step > 0:
         first, last = (_slice_bound(ctx, b, extent, 0, extent) for b in (start, end))
     else:

@@ -211,14 +211,14 @@ class Inference:
         pairs = [(settle(left, case), settle(right, case), case) for case in cases]
         return all(a == b or prove_le(a, b, case) and prove_le(b, a, case) for a, b, case in pairs)
 
-    def assumes_below(self, value: Dim, limit: int) -> bool:
-        """Whether value < limit once no named dim is 0; if so, the ranges of those that it names say it from now on.
+    def assumes(self, low: Dim, high: Dim) -> bool:
+        """Whether low <= high once no named dim is 0; if so, the ranges of those that they name say it from now on.
 
-        For shapes that would not be the same with a dim of 0: `x[-n:]` is then all of x.
+        For shapes that would not be the same with a dim of 0: `x[-n:]` is then all of x, an axis of 2*n - 1 is none.
         """
-        raised = {n: (max(low, 1), high) for n in names(value) if n in self.graph.dims
+        raised = {n: (max(low, 1), high) for n in names(low) | names(high) if n in self.graph.dims
                   for low, high in [self.graph.dims[n]] if not is_fresh(n)}  # fmt: skip
-        if not prove_le(value, limit - 1, cast("Mapping[str, Range]", {**self.graph.dims, **raised})):
+        if not prove_le(low, high, cast("Mapping[str, Range]", {**self.graph.dims, **raised})):
             return False
         self.graph.dims.update(raised)
         return True

@@ -70,6 +70,22 @@ def test_a_slice_of_an_axis_with_one_more_has_the_plain_extent(start: str, end: 
     assert graph.outputs[0].shape == (expr("n"),)
 
 
+def test_an_axis_that_an_empty_dim_would_make_negative_says_that_the_dim_is_not_empty() -> None:
+    """2*n - 1 relative positions around the centre: no model has them for n = 0, so the end of the slice is no -1."""
+    graph = parse("""graph g(%x: f32[2*n - 1], %z: f32[n]) -> (%y) {
+      dim n in [0, inf]
+      const %s: i64[1] = splat 0
+      const %two: i64[1] = splat 2
+      const %one: i64[1] = splat 1
+      %n = Shape(%z)
+      %m = Mul(%n, %two)
+      %e = Sub(%m, %one)
+      %y = Slice(%x, %s, %e)
+    }""")
+    assert graph.outputs[0].shape == (expr("2*n - 1"),)
+    assert graph.dims["n"] == (1, None)
+
+
 def test_a_table_cut_to_a_length_is_1_only_where_the_length_is() -> None:
     n = expr("n")
     assert add("", "n", "min(512, n)") == ("%y: f32[n]", {Requirement(n, expr("min(512, n)"), "equal"): "sum"})
