@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ MOST_INTEGER = 1 << 20
 IR_VERSION = 10
 SIZES = ((1, 2, 3, 4, 5), (1, 1, 2, 7), (3, 13, 17, 31))
 """What the dims of the three sets of sizes are drawn from."""
+ODD_SIZES = ((1, 2, 3, 4, 5), (0, 1, 2, 2, 3, 7), (3, 13, 17, 31))
+"""Of odd models."""
 
 
 class Refused(Exception):
@@ -91,6 +93,9 @@ class Builder:
     inputs: list[Tensor] = field(default_factory=list)
     pool: list[Tensor] = field(default_factory=list)
     wires: list[onnx.ValueInfoProto] = field(default_factory=list)
+    odd: bool = False
+    """Extents have several names and may be 0, or 1 where others are not; outputs are left unread, given twice, or are
+    inputs or constants."""
 
     # --- what steps draw
 
@@ -133,12 +138,22 @@ class Builder:
 
     def input(self, dtype: Any, *dims: int | str, make: Callable[..., Any]) -> Tensor:
         """A graph input: `make` takes a shape."""
+        if self.odd:
+            dims = tuple(self._renamed(d) if isinstance(d, str) and self.chance(0.4) else d for d in dims)
         shapes = [tuple(d if isinstance(d, int) else s[d] for d in dims) for s in self.sizes]
         tensor = Tensor(f"x{len(self.inputs)}", [np.asarray(make(*s)).astype(dtype) for s in shapes])
         self.inputs.append(tensor)
         self.pool.append(tensor)
         self.wires.append(helper.make_tensor_value_info(tensor.name, _code(tensor), dims))
         return tensor
+
+    def _renamed(self, dim: str) -> str:
+        """A dim of its own that is as long as `dim` or, at some sets of sizes, 1."""
+        name = f"{dim}{len(self.inputs)}"
+        alone = self.chance(0.5)
+        for sizes in self.sizes:
+            sizes.setdefault(name, self.pick(1, sizes[dim]) if alone else sizes[dim])
+        return name
 
     def add(self, op: str, *operands: Operand, captured: Sequence[Tensor] = (), **attrs: Any) -> Tensor:
         """A node of one result; `captured` are what its bodies read from outside."""
@@ -184,17 +199,28 @@ class Builder:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=IR_VERSION)
 
     def model(self) -> onnx.ModelProto:
-        """All leaves are outputs, and a few values that are used inside too."""
-        read = {i for node in self.nodes for i in node.input}
-        outputs = [o for node in self.nodes for o in node.output if o not in read or self.chance(0.1)]
-        return self._model(self.nodes, self.wires, outputs, self.constants)
+        """All leaves are outputs, and a few values that are used inside too; of an odd model, some of the leaves."""
+        read = _read_by(self.nodes)
+        leaves = [o for node in self.nodes for o in node.output if o not in read]
+        inner = [o for node in self.nodes for o in node.output if o in read and self.chance(0.1)]
+        if not self.odd:
+            return self._model(self.nodes, self.wires, [*leaves, *inner], self.constants)
+        kept = [o for o in leaves if self.chance(0.6)] or leaves[:1]
+        others = [w.name for w in self.wires if self.chance(0.15)] + [c.name for c in self.constants if self.chance(0.03)]
+        again = [o for o in (*kept, *inner, *others) if self.chance(0.1)]
+        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in self.nodes]
+        for node in nodes:
+            unread = [o not in kept and o in leaves and self.chance(0.7) for o in node.output]
+            if not all(unread) and node.op_type != "Split":  # onnxruntime's Split writes every part
+                node.output[:] = ["" if gone else o for o, gone in zip(node.output, unread, strict=True)]
+        return self._model(nodes, self.wires, [*kept, *inner, *others, *again], self.constants)
 
 
-def build(theme: Theme, seed: int, steps: int = 18) -> Builder:
+def build(theme: Theme, seed: int, steps: int = 18, odd: bool = False) -> Builder:
     """A model of about so many nodes."""
     rng = np.random.default_rng(seed)
-    sizes = [{name: int(rng.choice(extents)) for name in "nwh"} for extents in SIZES]
-    b = Builder(rng, sizes, int(rng.choice(theme.opsets)))
+    sizes = [{name: int(rng.choice(extents)) for name in "nwh"} for extents in (ODD_SIZES if odd else SIZES)]
+    b = Builder(rng, sizes, int(rng.choice(theme.opsets)), odd=odd)
     theme.start(b)
     for _ in range(10 * steps):
         if len(b.nodes) >= steps:
@@ -206,9 +232,22 @@ def build(theme: Theme, seed: int, steps: int = 18) -> Builder:
     return b
 
 
+def _read_by(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Names that nodes and their bodies read."""
+    read = {i for node in nodes for i in node.input}
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                read |= _read_by(attribute.g.node) | {o.name for o in attribute.g.output}
+    return read
+
+
 def oracle(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """onnxruntime without its own rewriting, integer products exact."""
+    """onnxruntime without its own rewriting, integer products exact; an output that is listed twice is given once."""
     exact = onnx.ModelProto.FromString(model.SerializeToString())
+    outputs = {o.name: o for o in exact.graph.output}
+    del exact.graph.output[:]
+    exact.graph.output.extend(outputs.values())
     make_products_exact(exact)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
