@@ -34,11 +34,12 @@ def convert(
     as text or as values: `input_shape={"x": [1, 3, 224, 224]}`, `precision_mode="force_fp16"`. Raises OpenAtcError with
     code, place and remedy.
     """
+    from acl_runtime.internal_error import coded_errors
     from atc.conversion import convert as convert_model
     from atc.model_file import model_file
     from atc.options import Options
 
-    with model_file(model, output) as path:
+    with coded_errors(), model_file(model, output) as path:
         return convert_model(path, output, Options.of(flags), progress)
 
 
@@ -55,12 +56,13 @@ def compare(
     """
     from pathlib import Path
 
+    from acl_runtime.internal_error import coded_errors
     from atc.compare_model import compare_arrays
     from atc.model_file import model_file
     from atc.options import Options
 
     options = Options.of(flags)
-    with model_file(model, package or "compared.om") as path:
+    with coded_errors(), model_file(model, package or "compared.om") as path:
         given = None if package is None else Path(package)
         return compare_arrays(
             path, given, inputs or {}, options.input_shape, precision_mode=options.precision_mode

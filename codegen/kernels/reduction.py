@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from codegen.kernels.attached import Attached, ViewOf, store_results
-from codegen.kernels.block_emitter import Operand, immediate
+from codegen.kernels.block_emitter import Operand, Words, immediate
 from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.near_one import log1p
@@ -20,6 +20,7 @@ from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, first_fit, halvings
+from codegen.kernels.wide_integers import in_words
 from codegen.targets.target import Target
 from codegen.tile.ir import Imm, View, axis
 from graph_opt.ir.core import Node, Value
@@ -360,24 +361,16 @@ class _Lowering:
         out = self.anchor.output
         if self.compute != self.dtype and self.op not in ARG:
             result = self.small.apply("TCVT", self.dtype, result)
+        if self.op in ARG:
+            assert isinstance(result, View)
+            if in_words(out.dtype, self.paths.target):
+                result = Words(result, Imm(0))  # positions, for which 32 bits are enough
+            elif self.task.element_type(result) != out.dtype:
+                result = self.small.apply("TCVT", out.dtype, result)
         index, extents = self._kept_index(), self.kept_counts or (1,)
         viewer = self._viewer(index, extents)
         operands = self.epilogue.emit(self.small, self.paths, viewer, {out.name: result}, self.body.outputs)
-        for name, value in self.outputs:
-            held = operands[name]
-            if self.op in ARG and held == result and value.dtype == I64 and self.paths.explicit:
-                self._store_words(value, held, index)
-                continue
-            store_results(self.paths, self.small, [(name, value)], operands, self._viewer(index, extents, "out"))
-
-    def _store_words(self, value: Value, held: Operand, index: Sequence[Dim]) -> None:
-        """Positions as i64 from an engine of 32 bits: low words, and zeros above."""
-        view = self.space.view(value, index, self.kept_counts or (1,), "out", words=True)
-        assert isinstance(held, View)
-        self.task.store(view, held)
-        zeros = self.small.tile(I32)
-        self.task.expands(zeros, 0)
-        self.task.store(replace(view, index=(*view.index[:-1], 1)), zeros)
+        store_results(self.paths, self.small, self.outputs, operands, self._viewer(index, extents, "out"))
 
     def _reduce(self) -> Operand:
         op, small, compute = self.op, self.small, self.compute

@@ -191,3 +191,13 @@ def test_normalisations_on_chips() -> None:
         check(case, lower_reduction, 1e-4, 1e-5, CHIPS)
         case = Case("pool", pool, {"x": arrays["x"]}, ["z"], last=["x", "z"] if last else [])
         check(case, lower_reduction, 1e-4, 1e-5, CHIPS)
+
+
+@pytest.mark.parametrize("length", [40, 20000])
+def test_arithmetic_on_positions(length: int) -> None:
+    """What follows an ArgMax computes with 64 bits, also where the vector engine has 32; long axes go in chunks."""
+    arrays = {"x": f32(3, length), "z": np.array([1, -(2**40), 2**33])}
+    ops = [("ArgMax", ["x"], ["a"], {"axis": 1, "keepdims": 0}), ("Mul", ["a", "z"], ["m"], {}),
+           ("Less", ["m", "z"], ["y"], {})]  # fmt: skip
+    for targets in (HOSTS[-1:], CHIPS):
+        check(Case("reduction", ops, arrays, ["m", "y"]), lower_reduction, hosts=targets)
