@@ -54,11 +54,6 @@ class PlanConstant:
     reshape: tuple[int, ...] | None
     packing: Format
 
-    @property
-    def is_stored(self) -> bool:
-        """True if the canonical bytes serve as they are."""
-        return self.permute is None and self.packing.is_plain
-
 
 @dataclass(frozen=True)
 class PlanTask:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from graph_opt.ir import Node, Value
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dims import Dim
 from tensor_types.dtypes import BOOL, I64
 

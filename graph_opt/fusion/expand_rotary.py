@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dims import Dim
 
 

@@ -134,11 +134,6 @@ class Constant:
     reshape: tuple[int, ...] | None = None
     packing: Format = PLAIN
 
-    @property
-    def is_stored(self) -> bool:
-        """True if the canonical bytes serve as they are."""
-        return self.permute is None and self.packing.is_plain
-
 
 @dataclass(frozen=True)
 class Storage:

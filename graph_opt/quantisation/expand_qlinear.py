@@ -12,7 +12,7 @@ import numpy as np
 
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import CODES, Arithmetic, is_single
+from graph_opt.quantisation.arithmetic import CODES, QuantisedArithmetic, is_single
 from tensor_types.dtypes import F32
 
 
@@ -46,7 +46,7 @@ def _expand(rewriter: Rewriter, node: Node) -> bool:
         factor = factor.reshape(_column(node.output))
     elif right.ndim > 1:
         return False
-    do = Arithmetic(rewriter, node)
+    do = QuantisedArithmetic(rewriter, node)
     total = do("ConvInteger" if convolution else "MatMulInteger", a, b, a_zero, b_zero, **node.attrs)
     if bias is not None:
         total = do("Add", total, do.reshape(bias, _column(node.output)))

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import CODES, Arithmetic, is_zero
+from graph_opt.quantisation.arithmetic import CODES, QuantisedArithmetic, is_zero
 from tensor_types.dtypes import BF16, F16, F32, I32, U8
 
 _FLOATS = frozenset({F32, F16, BF16})
@@ -57,7 +57,7 @@ def _quantize(rewriter: Rewriter, node: Node) -> bool:
     x, scale, zero = parameters
     if x.dtype not in _FLOATS | {I32} or x.is_constant:
         return False
-    do = Arithmetic(rewriter, node)
+    do = QuantisedArithmetic(rewriter, node)
     axis = int(node.attrs.get("axis", 1))  # type: ignore[arg-type]
     ratio = do("Div", do.cast(x, F32), do.parameter(scale, F32, x.rank, axis))
     do.finish(do.quantized(ratio, None if zero is None else do.parameter(zero, F32, x.rank, axis), dtype))
@@ -71,7 +71,7 @@ def _dequantize(rewriter: Rewriter, node: Node) -> bool:
     x, scale, zero = parameters
     if x.is_constant or not (x.dtype in CODES or (x.dtype == I32 and is_zero(zero))):
         return False
-    do = Arithmetic(rewriter, node)
+    do = QuantisedArithmetic(rewriter, node)
     axis = int(node.attrs.get("axis", 1))  # type: ignore[arg-type]
     whole = do.cast(x, F32)
     if zero is not None and not is_zero(zero):
@@ -84,7 +84,7 @@ def _dynamic(rewriter: Rewriter, node: Node) -> bool:
     x = node.input(0)
     if x is None or x.shape is None or x.dtype != F32 or x.is_constant or not x.rank:
         return False
-    do = Arithmetic(rewriter, node)
+    do = QuantisedArithmetic(rewriter, node)
     # Reduced axes are kept, so that a channels-last tensor is reduced as it lies.
     low = do("Min", do.reshape(do("ReduceMin", x, keepdims=1), ()), 0.0)
     high = do("Max", do.reshape(do("ReduceMax", x, keepdims=1), ()), 0.0)

@@ -13,9 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
+from graph_opt.quantisation.arithmetic import is_single, is_zero
 from tensor_types.dtypes import I32
 
 

@@ -14,9 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import Arithmetic, is_single
+from graph_opt.quantisation.arithmetic import is_single
 from tensor_types.dtypes import F32, I8, U8
 
 _BYTES = frozenset({I8, U8})

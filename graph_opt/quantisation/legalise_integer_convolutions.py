@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph_opt.fusion.families import Kernels
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.core import AttrValue, Graph, Node
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import Arithmetic, is_single, is_zero
+from graph_opt.quantisation.arithmetic import is_single, is_zero
 from graph_opt.quantisation.fold_zero_points import centred, stored
 from graph_opt.quantisation.signed_codes import MIDDLE, Signed, signed
 from tensor_types.dtypes import F16, F32, F64, I8, I32, U8, DType, from_numpy

@@ -21,9 +21,9 @@ from typing import ClassVar
 import numpy as np
 
 from graph_opt.fusion.families import Kernels
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dims import ceildiv
 from tensor_types.dtypes import DTYPES, F32, I8, DType
 from tensor_types.recipes import Computed, Recipe, Source, permute, reshape, scale

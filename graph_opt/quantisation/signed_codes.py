@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.core import Value
-from graph_opt.quantisation.arithmetic import Arithmetic
 from tensor_types.dtypes import I8, I32
 
 MIDDLE = 128
