@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import io
+import os
 import threading
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from acl_runtime.om.replace_file import replace_file
 from acl_runtime.plan_format import PlanValue
 from acl_runtime.run_state import new_array
 from tensor_types.dims import evaluate
@@ -71,6 +77,42 @@ class State:
                     )
             for name, content in contents.items():
                 np.copyto(self.arrays[name], content)
+
+    def copy(self) -> State:
+        """A state of its own with the same content: a fork."""
+        with self.lock:
+            made = State.__new__(State)
+            made.lock = threading.Lock()
+            made.arrays = {}
+            for name, array in self.arrays.items():
+                made.arrays[name] = new_array(array.shape, array.dtype)
+                np.copyto(made.arrays[name], array)
+            return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the buffers to an .npz file, whole or not at all. PackageError if it cannot be written."""
+        held = io.BytesIO()
+        with self.lock:
+            np.savez(held, **{name: array.reshape(-1).view(np.uint8) for name, array in self.arrays.items()})
+        with replace_file(Path(path)) as file:
+            file.write(held.getvalue())
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Takes the content that `save` wrote. InvalidModel, and nothing is changed, if it is of another model."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                contents = {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InvalidModel(f"{os.fspath(path)} is no saved state: {error}", remedy="save one first") from error
+        mine = {name: array.nbytes for name, array in self.arrays.items()}
+        if {n: c.nbytes if c.dtype == np.uint8 else -1 for n, c in contents.items()} != mine:
+            raise InvalidModel(
+                "the saved state is of another model or capacity", where={"tensor": next(iter(mine), "")},
+                remedy="restore it with the package that saved it",
+            )  # fmt: skip
+        with self.lock:
+            for name, content in contents.items():
+                self.arrays[name].reshape(-1).view(np.uint8)[:] = content.reshape(-1)
 
     def _array(self, name: str) -> np.ndarray:
         if name not in self.arrays:

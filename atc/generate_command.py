@@ -28,6 +28,7 @@ def generate(
     chunk: Annotated[int, typer.Option(help="tokens of the prompt at a time; 0 for all", min=0)] = 0,
     guess: Annotated[int, typer.Option(help="tokens guessed at a time from what the text repeats", min=0)] = 0,
     precision_mode: Annotated[str, typer.Option(help="as of atc convert, for an ONNX file")] = "",
+    capacity: Annotated[int, typer.Option(help="rows of an ONNX file's caches; 0: they grow", min=0)] = 2048,
     threads: Threads = 1,
     custom_op: CustomOps = None,
     json: Json = False,
@@ -46,7 +47,7 @@ def generate(
             raise UsageError("stop strings need text", where={"flag": "--stop"}, remedy="give --prompt or --stop-token")
         sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
         with ExitStack() as cleanup:
-            opened = open_decoder(model, threads, precision_mode, cleanup)
+            opened = open_decoder(model, threads, precision_mode, cleanup, capacity)
             words = Words(opened.tokenizer) if prompt is not None else None
             tokens = words.tokens(prompt or "") if words else read_tokens(prompt_tokens or Path())
             stream = Stream(words, stop or ()) if words else None

@@ -19,6 +19,8 @@ from atc.options import Options
 from atc.usage import UsageError
 from tensor_types.errors import EnvironmentProblem, InvalidModel
 
+_NO_STATES = "E10064"
+
 
 @dataclass(frozen=True)
 class OpenedModel:
@@ -29,14 +31,24 @@ class OpenedModel:
     tokenizer: Path | None
 
 
-def open_decoder(path: Path, threads: int, precision_mode: str, cleanup: ExitStack) -> OpenedModel:
-    """A package, an ONNX file, or a folder with genai_config.json. OpenAtcError as `atc convert` has it."""
+def open_decoder(
+    path: Path, threads: int, precision_mode: str, cleanup: ExitStack, capacity: int = 0
+) -> OpenedModel:
+    """A package, an ONNX file, or a folder with genai_config.json. OpenAtcError as `atc convert` has it.
+
+    Caches of an ONNX file become states of `capacity` rows where they are written and not joined; 0: none does.
+    """
     folder = read_folder(path) if path.is_dir() else None
     file = folder.decoder if folder else path
     if file.suffix == ".onnx":
         place = Path(cleanup.enter_context(tempfile.TemporaryDirectory())) / "decoder.om"
         mode = {"precision_mode": precision_mode} if precision_mode else {}
-        convert(file, place, Options.of(**mode) if mode else Options())
+        try:
+            convert(file, place, Options.of({**mode, "cache_capacity": str(capacity)}))
+        except InvalidModel as error:
+            if error.code != _NO_STATES:
+                raise
+            convert(file, place, Options.of(mode))
         file = place
     session = InferSession(0, file, threads=threads)
     if folder:

@@ -46,6 +46,15 @@ def boolean(flag: str, value: Any) -> bool:
     return False
 
 
+def count(flag: str, value: Any) -> int:
+    """A number of things, 0 for none. UsageError (E10001)."""
+    text = str(value)
+    if not text.isdecimal() or len(text) > 9:
+        raise UsageError(f"{text} is no number of 0 or more", code="E10001", where={"flag": f"--{flag}"},
+                         remedy=f"--{flag}=2048, for instance")  # fmt: skip
+    return int(text)
+
+
 def implementation_mode(flag: str, value: Any) -> bool:
     """True where ATC's mode of implementation asks for precision."""
     mode = str(value)

@@ -69,6 +69,9 @@ class Options:
     input_format: str = option(
         "", "ND, NCHW, NHWC, NCDHW or NDHWC: where gears and AIPP find height and width", values.input_format
     )
+    cache_capacity: int = option(
+        0, "rows of a decoder's caches, which become states: written in place, kept from run to run", values.count
+    )
     soc_version: tuple[str, ...] = option(
         ("Ascend910B2",), "chip, or chips with commas, for the estimate", values.chips, reported=False
     )

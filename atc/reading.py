@@ -21,7 +21,7 @@ def read(source: Path, options: Options) -> Graph:
     """The graph with the shapes and outputs asked for. InvalidModel; where a flag is at fault, the errors of all."""
     opens = options.dynamic_dims is not None
     try:
-        return read_model(source, options.input_shape or None, options.out_nodes, opens)
+        return read_model(source, options.input_shape or None, options.out_nodes, opens, options.cache_capacity)
     except OpenAtcError as error:
         problems, flag = Problems(), error.where.get("flag", "")
         if flag not in ("--input_shape", "--out_nodes"):

@@ -65,6 +65,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E10055": ErrorCode("What is asked for is not available: a flag, a chip, an opset", 3, "see the message"),
     "E10056": ErrorCode("Two flags exclude each other", 2, "give one of them"),
     "E10058": ErrorCode("A precision mode needs a dtype that the chip lacks", 2, "use another mode or chip"),
+    "E10064": ErrorCode("Caches cannot become states of `--cache_capacity`", 3, "see the message"),
     "E10130": ErrorCode("The user interrupted the work", 130, "run it again; nothing is half written"),
     "E10410": ErrorCode("A file that a flag names cannot be read", 2, "check the path and its permissions"),
     "E10501": ErrorCode("An operator of `--singleop` is not known", 2, "use a name of Ascend's IR, or of ONNX"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
+from acl_runtime.generation.held_caches import HeldCaches
 from acl_runtime.generation.roles import Names, roles_of
 from acl_runtime.generation.sequence import Sequence
 from acl_runtime.session import InferSession
@@ -21,7 +22,8 @@ class Decoder:
 
     def empty(self) -> Sequence:
         """A sequence without tokens."""
-        return Sequence((), tuple(c.empty() for c in self.roles.caches))
+        held = HeldCaches.new(self.session) if self.roles.states else None
+        return Sequence((), tuple(c.empty() for c in self.roles.caches), held)
 
     def step(self, sequence: Sequence, tokens: Many[int]) -> tuple[np.ndarray, Sequence]:
         """Logits f32 [rows, vocabulary] (of every token, or of the last one as the model gives them), and the sequence
@@ -29,12 +31,14 @@ class Decoder:
         beyond the capacity."""
         self._check(sequence, tokens)
         roles = self.roles
-        history = sequence.tokens if not roles.caches else ()
+        history = sequence.tokens if not (roles.caches or roles.states) else ()
         fed = np.array([[*history, *tokens]], roles.tokens.dtype)
         start, count = len(sequence) - len(history), fed.shape[1]
         feeds: dict[str, np.ndarray] = {roles.tokens.name: fed}
         if roles.mask is not None:
-            total = roles.capacity if roles.capacity is not None and _is_fixed(roles.mask.shape) else start + count
+            # One extent for all steps where the model lets it be: sizes that stay need no new binding.
+            whole = roles.capacity is not None and (roles.states or _is_fixed(roles.mask.shape))
+            total = roles.capacity if whole and roles.capacity is not None else start + count
             mask = np.zeros((1, total), roles.mask.dtype)
             mask[:, : start + count] = 1
             feeds[roles.mask.name] = mask
@@ -44,9 +48,10 @@ class Decoder:
             feeds[roles.positions.name] = places if one_axis else places[None]
         if roles.branch is not None:
             feeds[roles.branch.name] = np.full(_static(roles.branch.shape), start > 0, roles.branch.dtype)
-        for cache, array in zip(roles.caches, sequence.caches, strict=True):
+        for cache, array in zip(roles.caches, sequence.caches if roles.caches else (), strict=True):
             feeds[cache.past] = array
-        outputs = self.session.infer(feeds)
+        held = self._buffers(sequence)
+        outputs = self.session.infer(feeds, state=held.state if held is not None else None)
         logits = np.asarray(outputs[roles.logits], np.float32)[0]
         if not np.isfinite(logits[-1]).any() or np.isnan(logits[-1]).any():
             raise InvalidModel(
@@ -55,7 +60,17 @@ class Decoder:
                 remedy="atc compare tells where they are born; another --precision_mode may help",
             )
         caches = tuple(outputs[c.output] for c in roles.caches)
-        return logits, Sequence((*sequence.tokens, *tokens), caches)
+        return logits, Sequence((*sequence.tokens, *tokens), caches, held)
+
+    def _buffers(self, sequence: Sequence) -> HeldCaches | None:
+        """Where the caches of the longer sequence are written; None if they are outputs."""
+        if sequence.held is not None:
+            return sequence.held.to_continue(sequence)
+        if not self.roles.states:
+            return None
+        held = HeldCaches.new(self.session)
+        held.fill(sequence.caches)  # one that was saved
+        return held
 
     def _check(self, sequence: Sequence, tokens: Many[int]) -> None:
         roles = self.roles
@@ -70,9 +85,11 @@ class Decoder:
         if roles.capacity is not None and len(sequence) + len(tokens) > roles.capacity:
             raise ResourceLimit(
                 f"{len(sequence) + len(tokens)} tokens do not fit into caches of {roles.capacity}",
-                where={"tensor": roles.caches[0].past}, remedy="shorten the prompt or export with a larger cache",
-            )  # fmt: skip
-        if len(sequence.caches) != len(roles.caches):
+                where={"tensor": (*roles.caches, *roles.states)[0].past},
+                remedy="shorten the prompt, or convert or export with larger caches",
+            )
+        stateless = len(sequence.caches) == len(roles.caches or roles.states) and sequence.held is None
+        if not stateless and (sequence.held is None or not roles.states):
             raise InvalidModel("the sequence is of another model", remedy="start with an empty one")
 
 

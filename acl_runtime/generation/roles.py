@@ -8,13 +8,13 @@ Whatever is left has no role, and the model is refused with its name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from acl_runtime.session import InferSession, TensorInfo
+from tensor_types.cache_names import paired
 from tensor_types.errors import InvalidModel
 
 _TOKENS = ("input_ids", "tokens", "token_ids", "ids")
@@ -22,8 +22,6 @@ _MASKS = ("attention_mask", "mask")
 _POSITIONS = ("position_ids", "positions", "cache_position")
 _BRANCHES = ("use_cache_branch", "use_cache")
 _LOGITS = ("logits",)
-_PAST = re.compile(r"past_key_values|past_key_value|past_kv|past_states?|past|cache_in", re.I)
-_PRESENT = re.compile(r"present_key_values|present_key_value|present_kv|present_states?|present|past|cache_out", re.I)
 
 
 @dataclass(frozen=True)
@@ -74,9 +72,14 @@ class Roles:
     """Whether the logits of every token come out, not only those of the last one."""
     caches: tuple[Cache, ...]
 
+    states: tuple[Cache, ...] = ()
+    """Caches that are states of the model; it has no others then."""
+
     @property
     def capacity(self) -> int | None:
         """Tokens that the caches hold at most, None if they grow."""
+        if self.states:
+            return min(c.extents[-2] for c in self.states)
         held = [c.capacity for c in self.caches if c.capacity is not None]
         return min(held) if held else None
 
@@ -108,7 +111,8 @@ def roles_of(session: InferSession, given: Names | None = None) -> Roles:
         tokens = left.pop(integers[0].name)
     mask, positions = take(given.mask, _MASKS), take(given.positions, _POSITIONS)
     branch = take(None, _BRANCHES)
-    caches = _named(given, left, outputs) if given.past else _paired(left, outputs)
+    states = tuple(Cache(n, n, -1, a.ndim - 2, a.shape, a.dtype) for n, a in session.state().arrays.items())
+    caches = [] if states else _named(given, left, outputs) if given.past else _paired(left, outputs)
     for cache in caches:
         left.pop(cache.past)
     if left:
@@ -122,7 +126,7 @@ def roles_of(session: InferSession, given: Names | None = None) -> Roles:
         raise InvalidModel("the logits must be [batch, tokens, vocabulary]", where={"tensor": output_names[logits]},
                            remedy="export the decoder with its language model head")  # fmt: skip
     vocabulary = shape[2] if isinstance(shape[2], int) else None
-    return Roles(tokens, mask, positions, branch, logits, vocabulary, shape[1] != 1, tuple(caches))
+    return Roles(tokens, mask, positions, branch, logits, vocabulary, shape[1] != 1, tuple(caches), states)
 
 
 def _logits(given: str | None, names: Sequence[str], presents: set[str]) -> int:
@@ -155,17 +159,8 @@ def _named(given: Names, left: dict[str, TensorInfo], outputs: Sequence[TensorIn
 
 def _paired(left: dict[str, TensorInfo], outputs: Sequence[TensorInfo]) -> list[Cache]:
     """The caches that names tell."""
-    by_rest: dict[str, str] = {}
-    for tensor in outputs:
-        if _PRESENT.search(tensor.name):
-            by_rest[_PRESENT.sub("", tensor.name, count=1).strip("._/")] = tensor.name
-    found = []
-    for name, tensor in left.items():
-        if _PAST.search(name):
-            rest = _PAST.sub("", name, count=1).strip("._/")
-            if rest in by_rest:
-                found.append(_cache(tensor, by_rest[rest], outputs))
-    return found
+    pairs = paired(left, [t.name for t in outputs])
+    return [_cache(left[past], present, outputs) for past, present in pairs.items()]
 
 
 def _cache(past: TensorInfo, present: str, outputs: Sequence[TensorInfo]) -> Cache:

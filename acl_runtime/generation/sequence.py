@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from acl_runtime.generation.held_caches import HeldCaches
 from acl_runtime.generation.roles import Cache
 from acl_runtime.om.replace_file import replace_file
 from tensor_types.errors import InvalidModel
@@ -23,10 +24,16 @@ _NOT_READ = (OSError, KeyError, ValueError, EOFError, TypeError, NotImplementedE
 
 @dataclass(frozen=True)
 class Sequence:
-    """tokens: those that the caches hold, in order. caches: one array a cache, never written."""
+    """tokens: those that the caches hold, in order. caches: one array a cache, never written. held: the buffers of a
+    decoder whose caches are states, in place of arrays."""
 
     tokens: tuple[int, ...]
     caches: tuple[np.ndarray, ...]
+    held: HeldCaches | None = None
+
+    def __post_init__(self) -> None:
+        if self.held is not None:
+            self.held.hold(self)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -35,6 +42,8 @@ class Sequence:
         """The first `length` tokens. ValueError beyond the end."""
         if not 0 <= length <= len(self.tokens):
             raise ValueError(f"a sequence of {len(self.tokens)} tokens has no first {length}")
+        if self.held is not None:
+            return Sequence(self.tokens[:length], (), self.held)
         caches = tuple(
             array if kind.axis is None else array[(slice(None),) * kind.axis + (slice(length),)]
             for array, kind in zip(self.caches, kinds, strict=True)
@@ -43,7 +52,8 @@ class Sequence:
 
     def save(self, path: str | os.PathLike[str], kinds: Many[Cache]) -> None:
         """Writes the sequence, whole or not at all (.npz). PackageError if it cannot be written."""
-        arrays = {kind.past: array for kind, array in zip(kinds, self.caches, strict=True)}
+        caches = self.caches if self.held is None else self.held.rows(len(self.tokens))
+        arrays = {kind.past: array for kind, array in zip(kinds, caches, strict=True)}
         buffer = io.BytesIO()
         np.savez(buffer, **{_TOKENS: np.array(self.tokens, np.int64)}, **{n: _plain(a) for n, a in arrays.items()})
         with replace_file(Path(path)) as file:

@@ -35,12 +35,15 @@ def theirs(path: Path, capacity: int) -> tuple[list[int], np.ndarray]:
         tokens += fresh
 
 
-@pytest.mark.parametrize(("bits", "capacity"), [(0, 0), (4, 0), (8, 48)])
-def test_tokens_are_those_of_onnxruntime(bits: int, capacity: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bits", "capacity", "states"),
+    [(4, 0, 0), (0, 0, 64), *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, 0, 0), (8, 48, 0), (4, 48, 48)))],
+)
+def test_tokens_are_those_of_onnxruntime(bits: int, capacity: int, states: int, tmp_path: Path) -> None:
     path = tmp_path / "decoder.onnx"
     onnx.save(build(bits=bits, capacity=capacity), path)
     want, want_logits = theirs(path, capacity)
-    report = atc.convert(path, tmp_path / "decoder.om")
+    report = atc.convert(path, tmp_path / "decoder.om", cache_capacity=states)
     assert len([n for n in report.aicpu_nodes if n["op"] not in ("Shape", "Range")]) == 0, report.aicpu_nodes
     assert len(report.aicpu_nodes) <= 3, report.aicpu_nodes  # lengths, once for all layers
     decoder = Decoder(InferSession(0, tmp_path / "decoder.om"))
