@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tensor_types.dims import Atom, Dim, parse
+from tensor_types.dim_text import parse
+from tensor_types.dims import Atom, Dim
 from tensor_types.errors import ResourceLimit
 
 _LIMIT = 1 << 62

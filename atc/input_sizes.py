@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from acl_runtime.plan_format import Requirement
 from atc.usage import UsageError, did_you_mean
+from tensor_types.dim_text import parse as parse_dim
 from tensor_types.dims import Dim, evaluate, names
-from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import DType
 from tensor_types.relations import holds
 

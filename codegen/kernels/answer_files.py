@@ -19,7 +19,8 @@ from codegen.cache_folder import cache_folder
 from codegen.kernels.signature import Signature
 from codegen.targets.target import Target
 from graph_opt.plan.records import AliasRecord, KernelRecord, Record, TaskOperand
-from tensor_types.dims import Dim, parse
+from tensor_types.dim_text import parse
+from tensor_types.dims import Dim
 from tensor_types.formats import parse_format
 from tensor_types.limits import LIMITS, limit
 from tensor_types.recipes import Recipe

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from codegen.tile.arithmetic import Bounds
 from codegen.tile.ir import ROLES, Param, Program
-from tensor_types.dims import Dim, parse, product
+from tensor_types.dim_text import parse
+from tensor_types.dims import Dim, product
 
 
 @dataclass(frozen=True)

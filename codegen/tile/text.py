@@ -42,7 +42,7 @@ from codegen.tile.ir import (
     Tile,
     View,
 )
-from tensor_types import dims
+from tensor_types import dim_text
 from tensor_types.dims import Dim
 from tensor_types.dtypes import DTYPES
 from tensor_types.effort import effort
@@ -174,7 +174,7 @@ def parse_program(text: str) -> Program:
 
 @lru_cache(maxsize=65536)
 def _dim(text: str) -> Dim:
-    return dims.parse(text)
+    return dim_text.parse(text)
 
 
 class _Reader:
@@ -255,7 +255,7 @@ class _Reader:
         return value
 
     def dim(self) -> Dim:
-        """The longest run of tokens that can belong to a dim expression, read by `dims.parse`."""
+        """The longest run of tokens that can belong to a dim expression, read by `dim_text.parse`."""
         start, depth = self.at, 0
         while token := self.peek():
             if token in ("]", "}", "{", "<", "<=", "==", "[", ":", "=") or (not depth and token in (",", ")")):

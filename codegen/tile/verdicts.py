@@ -15,7 +15,7 @@ from codegen.targets.target import Target
 from codegen.tile.arithmetic import Bounds
 from codegen.tile.ir import Program
 from codegen.tile.verifier import verify
-from tensor_types.dims import parse
+from tensor_types.dim_text import parse
 from tensor_types.limits import limit
 
 _SOURCES = ("codegen/targets", "codegen/tile", "tensor_types")

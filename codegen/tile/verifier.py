@@ -31,7 +31,8 @@ from codegen.tile.ir import ROLES, For, If, Instr, Param, Program, ReadDim, Stmt
 from codegen.tile.operand_rules import Rules
 from codegen.tile.scopes import narrow, with_axes
 from codegen.tile.text import MAX_NESTING, MAX_STATEMENTS, statement_to_text
-from tensor_types.dims import Dim, Expr, dim, evaluate, names, parse, product, substitute
+from tensor_types.dim_text import parse
+from tensor_types.dims import Dim, Expr, dim, evaluate, names, product, substitute
 from tensor_types.dtypes import DType
 from tensor_types.effort import TooMuchWork, effort
 from tensor_types.errors import OpenAtcError

@@ -28,8 +28,8 @@ import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Origin, Value
 from graph_opt.ir.infer import infer_node
+from tensor_types.dim_text import parse as parse_dim
 from tensor_types.dims import Dim
-from tensor_types.dims import parse as parse_dim
 from tensor_types.dtypes import F32, DType, dtype, from_numpy
 from tensor_types.formats import PLAIN, Format, parse_format
 from tensor_types.recipes import Source, blocks

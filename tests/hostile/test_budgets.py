@@ -14,7 +14,7 @@ from codegen.targets import target
 from codegen.tile.text import parse_program
 from codegen.tile.verifier import VerifyError, verify
 from frontend import read_model
-from tensor_types import dims
+from tensor_types import dim_text, dims
 from tensor_types.effort import TooMuchWork, effort
 from tensor_types.errors import EnvironmentProblem, InvalidModel, ResourceLimit
 from tensor_types.limits import limit
@@ -59,7 +59,7 @@ def test_verification_has_a_budget_that_can_be_set(monkeypatch: pytest.MonkeyPat
 def test_products_of_sums_are_refused() -> None:
     sums = "*".join(["(" + "+".join(f"d{i}" for i in range(30)) + ")"] * 8)
     with pytest.raises(ValueError, match="too large"):
-        dims.parse(sums)
+        dim_text.parse(sums)
     value = dims.dim("a") + dims.dim("b") + 1
     with pytest.raises(TooMuchWork):
         for _ in range(40):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensor_types.dims import Dim, ceildiv, dim, dmax, dmin, evaluate, floordiv, mod, names, parse, substitute
+from tensor_types.dim_text import parse
+from tensor_types.dims import Dim, ceildiv, dim, dmax, dmin, evaluate, floordiv, mod, names, substitute
 from tensor_types.proofs import Range, prove_le
 
 NAMES = ("m", "n", "k")

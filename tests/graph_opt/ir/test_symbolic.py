@@ -5,7 +5,7 @@ import pytest
 from graph_opt.ir.core import Requirement
 from graph_opt.ir.infer import infer_graph
 from graph_opt.ir.text import parse
-from tensor_types.dims import parse as expr
+from tensor_types.dim_text import parse as expr
 from tensor_types.errors import InvalidModel
 
 HEADS = """graph g(%x: f32[batch, sequence, 768]) -> (%y) {
