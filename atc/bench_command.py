@@ -29,6 +29,7 @@ def bench(
     rounds: Annotated[int, typer.Option(help="turns of each contender", min=1, max=10_000)] = 15,
     slice: Annotated[float, typer.Option(help="milliseconds of a turn, one run at least", min=0.001)] = 50.0,
     clock: Annotated[str, typer.Option(help="wall, or cpu: for a busy machine, one thread")] = "wall",
+    why: Annotated[bool, typer.Option("--why", help="which nodes of the model the difference lies in")] = False,
     custom_op: CustomOps = None,
     json: Json = False,
 ) -> None:
@@ -58,6 +59,12 @@ def bench(
             settings = Settings(threads, rounds, slice / 1e3, clock)
             with progress.stage("time"):
                 found = _measured(case, [OURS, *names], settings)
+            if why:
+                from atc.benchmarking.by_node import time_by_node
+
+                with progress.stage("why"):
+                    groups = time_by_node(model, case.package, case.inputs, threads, max(3, rounds))
+                found["by_node"] = [g.as_dict() for g in sorted(groups, key=_loss, reverse=True)]
         states = {name: record["state"] for name, record in found["contenders"].items()}
         if json:
             print_json(found)
@@ -123,6 +130,33 @@ def _measured(case: Any, contenders: list[str], settings: Any) -> dict[str, Any]
     return {**about, "machine": machine(), "settings": asdict(settings), **found}
 
 
+def _loss(group: Any) -> float:
+    """Milliseconds that ours takes longer."""
+    return (group.ms(group.a) or 0.0) - (group.ms(group.b) or 0.0)
+
+
+def _show_why(groups: list[dict[str, Any]]) -> None:
+    """Groups where ours loses most, and what all that it loses and gains comes to."""
+
+    def names(kernels: list[dict[str, str]]) -> str:
+        counts: dict[str, int] = {}
+        for kernel in kernels:
+            counts[kernel["family"]] = counts.get(kernel["family"], 0) + 1
+        return ", ".join(f"{n} x {f}" if n > 1 else f for f, n in counts.items()) or "-"
+
+    rows, losses = [], [(g["ms_a"] or 0.0) - (g["ms_b"] or 0.0) for g in groups]
+    for group, loss in list(zip(groups, losses, strict=True))[:8]:
+        nodes = ", ".join(group["source_nodes"][:4])
+        more = len(group["source_nodes"]) - 4
+        figures = [f"{ms or 0.0:.4f}" for ms in (group["ms_a"], group["ms_b"], loss)]
+        rows.append([*figures, names(group["a"]), names(group["b"]), nodes + (f" and {more} more" if more > 0 else "")])
+    columns = ["ms ours", "onnxruntime", "lost", "our kernels", "theirs", "nodes of the model"]
+    out.print(table("by nodes of the model, what ours loses most first", columns, rows))
+    slower, faster = sum(x for x in losses if x > 0), -sum(x for x in losses if x < 0)
+    where = f"{sum(x > 0 for x in losses)} groups"
+    out.print(f"balance    {slower:.3f} ms lost in {where}, {faster:.3f} ms won in the others")
+
+
 def _show(found: dict[str, Any], settings: Any) -> None:
     from atc.benchmarking.contenders import OURS, REFERENCE
 
@@ -149,4 +183,7 @@ def _show(found: dict[str, Any], settings: Any) -> None:
         out.print(f"unstable   {', '.join(unstable)}: turns differ by more than 10 %; ratios count, times do not")
     ours = found["contenders"].get(OURS, {})
     if ours.get("word") == "slower":
-        out.print("why        atc profile on the same model shows which kernels take the time, and what holds them up")
+        words = "--why shows the nodes of the model that it lies in, " if "by_node" not in found else ""
+        out.print(f"why        {words}atc profile what holds a kernel up")
+    if "by_node" in found:
+        _show_why(found["by_node"])

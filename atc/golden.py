@@ -19,7 +19,9 @@ import onnx.inliner
 
 from atc.exact_products import make_products_exact
 from atc.golden_stages import Run, has_registered, run_stages
+from frontend import read_model
 from frontend.load_proto import load_proto
+from graph_opt.ir import Graph
 from tensor_types.errors import EnvironmentProblem, InvalidModel
 
 PART_BYTES = 96 << 20
@@ -62,9 +64,9 @@ def golden_tensors(
         proto = _inlined(onnx.load(str(model), load_external_data=True))
         _accepted(proto.graph, set(), set())
         quantised = frozenset(_behind_quantisers(proto.graph, set()))
-        parents = {o: tuple(filter(None, n.input)) for n in proto.graph.node for o in filter(None, n.output)}
+        parents = dict(_parents(proto.graph))
         names = {v.name for v in proto.graph.output}
-        of_branches = {name: wanted[name] for name in _branch_names(proto.graph, wanted)}
+        of_branches = _dtypes_in_branches(model, set(_branch_names(proto.graph, wanted)))
         shown = [*_made(proto.graph), *_expose(proto.graph, of_branches)]
         for tensor in shown:
             if tensor.removesuffix(_BRANCH) in wanted and tensor not in names:
@@ -85,10 +87,21 @@ def structure(model: Path) -> tuple[frozenset[str], dict[str, tuple[str, ...]], 
     `node:output`, as dumps name them. InvalidModel."""
     load_proto(model)
     graph = _inlined(onnx.load(str(model), load_external_data=False)).graph
-    parents = {o: tuple(filter(None, n.input)) for n in graph.node for o in filter(None, n.output)}
+    parents = dict(_parents(graph))
     names = [n.name or f"{n.op_type}_{at}" for at, n in enumerate(graph.node)]
     places = {f"{name}:{k}": o for name, n in zip(names, graph.node, strict=True) for k, o in enumerate(n.output)}
     return frozenset(_behind_quantisers(graph, set())), parents, places
+
+
+def _parents(graph: onnx.GraphProto) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What each tensor is computed from, those of branches before the results of their If."""
+    for node in graph.node:
+        ends: tuple[str, ...] = ()
+        for branch in _branches(node):
+            yield from _parents(branch)
+            ends += tuple(o.name for o in branch.output)
+        for name in filter(None, node.output):
+            yield name, (*filter(None, node.input), *ends)
 
 
 def _weight_bytes(graph: onnx.GraphProto) -> int:
@@ -189,6 +202,21 @@ def _branch_names(graph: onnx.GraphProto, wanted: Iterable[str]) -> list[str]:
     count(graph)
     top = set(_made(graph))
     return [name for name in wanted if counts[name] == 1 and name not in top]
+
+
+def _dtypes_in_branches(model: Path, names: Collection[str]) -> dict[str, np.dtype]:
+    """Dtypes of tensors of branches in the model itself: a package may hold them in others."""
+    found: dict[str, np.dtype] = {}
+
+    def look(graph: Graph) -> None:
+        for node in graph.nodes:
+            for body in node.subgraphs.values():
+                found.update((n, v.dtype.numpy) for n, v in body.values.items() if n in names)
+                look(body)
+
+    if names:
+        look(read_model(model))
+    return found
 
 
 def _expose(graph: onnx.GraphProto, wanted: Mapping[str, np.dtype]) -> list[str]:
