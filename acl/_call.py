@@ -18,6 +18,7 @@ from acl_runtime.device import Code, DeviceError
 _log = logging.getLogger("acl")
 _log.addHandler(logging.NullHandler())
 _thread = threading.local()
+_WORD = (1 << 64) - 1
 
 Kind = Callable[[Any], Any]
 Function = Callable[..., Any]
@@ -25,7 +26,7 @@ Function = Callable[..., Any]
 
 def word(value: Any) -> int:
     """A handle, an address or a size: 64 bits, unsigned; negative numbers wrap as in C."""
-    return operator.index(value) % (1 << 64)
+    return operator.index(value) & _WORD
 
 
 def integer(value: Any) -> int:
@@ -103,15 +104,20 @@ def _convention(
     kinds: tuple[Kind, ...], optional: int, succeed: Callable[[Any], Any], fail: Callable[[Code], Any]
 ) -> Callable[[Function], Function]:
     def decorate(body: Function) -> Function:
+        least, most = len(kinds) - optional, len(kinds)
+        only_words = all(kind is word for kind in kinds)
         public = [part for part in body.__module__.split(".") if not part.startswith("_")]
         name = ".".join([*public, body.__name__])
 
         @functools.wraps(body)
         def call(*arguments: Any) -> Any:
-            if not len(kinds) - optional <= len(arguments) <= len(kinds):
-                raise TypeError(f"{name}: args parsing failed: {len(arguments)} given, {len(kinds)} expected")
+            if not least <= len(arguments) <= most:
+                raise TypeError(f"{name}: args parsing failed: {len(arguments)} given, {most} expected")
             try:
-                parsed = [kind(value) for kind, value in zip(kinds, arguments, strict=False)]
+                if only_words:
+                    parsed: list[Any] = [operator.index(value) & _WORD for value in arguments]
+                else:
+                    parsed = [kind(value) for kind, value in zip(kinds, arguments, strict=False)]
             except TypeError as error:
                 raise TypeError(f"{name}: args parsing failed: {error}") from None
             try:

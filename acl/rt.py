@@ -9,7 +9,7 @@ from acl._absent import absent
 from acl._call import anything, function, integer, status, valued, word
 from acl._process import contexts, handles, memory, reports, stream_in_context, stream_to_wait_for
 from acl.util import owner_of
-from acl_runtime.device import Code, Context, DeviceError, Event, Stream, Use, run_now, submit
+from acl_runtime.device import Code, Context, DeviceError, Event, Execution, Stream, Use, run_now, submit
 from acl_runtime.device.event import elapsed_ms
 
 _HOST = 1
@@ -438,7 +438,7 @@ def memcpy(target: int, target_size: int, source: int, count: int, kind: int) ->
         books.check(target, count, "target")
         books.check(source, count, "source")
         uses = [Use(target, count, True, "target"), Use(source, count, False, "source")]
-        run_now(books, uses, lambda: books.move(target, source, count))
+        run_now(books, Execution(uses, lambda: books.move(target, source, count)))
 
 
 @status(word, word, word, word, integer, word)
@@ -460,7 +460,7 @@ def memcpy_async(target: int, target_size: int, source: int, count: int, kind: i
     def copy(kept: object = target_object) -> None:
         books.move(target, source if staged is None else staged.ctypes.data, count)
 
-    submit(books, queue, uses if staged is None else uses[:1], copy)
+    submit(books, queue, Execution(uses if staged is None else uses[:1], copy))
 
 
 @status(word, word, integer, word)
@@ -469,7 +469,7 @@ def memset(address: int, size: int, value: int, count: int) -> None:
     if _sets(address, size, count):
         books = memory()
         books.check(address, count, "target")
-        run_now(books, [Use(address, count, True, "target")], lambda: books.set(address, value & 255, count))
+        run_now(books, Execution([Use(address, count, True, "target")], lambda: books.set(address, value & 255, count)))
 
 
 @status(word, word, integer, word, word)
@@ -483,7 +483,7 @@ def memset_async(address: int, size: int, value: int, count: int, stream: int) -
         def fill(kept: object = owner_of(address, count)) -> None:  # noqa: B008 (kept from now on)
             books.set(address, value & 255, count)
 
-        submit(books, queue, [Use(address, count, True, "target")], fill)
+        submit(books, queue, Execution([Use(address, count, True, "target")], fill))
 
 
 @valued(integer, failure=lambda: (0, 0))

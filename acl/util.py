@@ -132,24 +132,31 @@ class _Thread(threading.Thread):
             self.error = error
 
 
-_threads: dict[int, _Thread] = {}
+_threads: dict[int, list[_Thread]] = {}
+"""By id, oldest first: the system gives the id of a thread that has ended to the next one."""
+_threads_lock = threading.Lock()
 
 
 @valued(function, anything)
 def start_thread(body: Any, argument: Any) -> int:
     """Starts a thread that calls `body(argument)`, or `body()` for None; gives its id."""
     thread = _Thread(body, argument)
-    thread.start()
-    assert thread.ident is not None
-    _threads[thread.ident] = thread
+    with _threads_lock:
+        thread.start()
+        assert thread.ident is not None
+        _threads.setdefault(thread.ident, []).append(thread)
     return thread.ident
 
 
 def stop_thread(thread: int, /) -> int:
     """Waits for the end of a thread. RuntimeError if it ended with an exception; 100000 for an unknown id."""
-    item = _threads.pop(word(thread), None)
-    if item is None:
-        return 100000
+    with _threads_lock:
+        items = _threads.get(word(thread))
+        if not items:
+            return 100000
+        item = items.pop(0)
+        if not items:
+            del _threads[word(thread)]
     item.join()
     if item.error is not None:
         raise RuntimeError(f"acl.util.stop_thread: the thread failed: {item.error!r}") from item.error

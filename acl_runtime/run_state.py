@@ -64,6 +64,8 @@ class RunState:
         slots = binder.slots
         self._offsets = np.zeros(len(slots), np.uint64)
         self._moving = np.flatnonzero((slots >= first["input"]) & (slots < first["constant"]))
+        self._addresses: np.ndarray | None = None
+        """Those that the arguments are made of; None: any."""
         self._moving_slots, self._moving_offsets = slots[self._moving], self._offsets[self._moving]
         self._args = np.zeros(max(len(slots), 1), np.uint64)
         self._dims = np.zeros(max(binder.n_dims, 1), np.int64)
@@ -84,7 +86,7 @@ class RunState:
             records["grid"], records["grain"] = binding.grid, binding.grain
             records["fn"] = self.binder.segment.graph.records["fn"]
             records["fn"][list(binding.faults)] = 0  # a run that reaches one comes back for it
-        self.arena = arena
+        self.arena, self._addresses = arena, None
         count = len(self.plan.storages)
         self._base[:count] = binding.storage_offsets.astype(np.uint64) + np.uint64(arena.ctypes.data)
         self._args[: len(self._offsets)] = self._base[self.binder.slots] + self._offsets
@@ -105,14 +107,17 @@ class RunState:
         states: Sequence[np.ndarray] = (), addresses: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         """Runs. `inputs` are contiguous arrays in physical order, None for objects that were not made; `states` are the
-        buffers of the segment's states, which this run alone uses. `addresses` are those of all three, if known.
+        buffers of the segment's states, which this run alone uses. `addresses` are those of all three, if known: the
+        same array means the same addresses.
 
         `outputs` holds the buffers, and None where the run makes the object, which takes the place of the None.
         """
         self.inputs, self.outputs, self.states = inputs, outputs, states
         self.objects.clear()
-        self._base[self._given] = addresses_of(inputs, outputs, states) if addresses is None else addresses
-        self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
+        if addresses is None or addresses is not self._addresses:
+            self._addresses = addresses
+            self._base[self._given] = addresses_of(inputs, outputs, states) if addresses is None else addresses
+            self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
         try:
             self.run.execute(self.host_task, timed=timed)
         except TaskFailed as failed:

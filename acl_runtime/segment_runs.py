@@ -100,8 +100,11 @@ class SegmentRuns:
     def start(self, binding: Binding) -> RunState:
         """A run state with an arena of the session, both of which the caller gives back."""
         with self._lock:
-            bound = [n for n, s in enumerate(self.free) if s.binding is binding]
-            state = self.free.pop(bound[-1] if bound else -1) if self.free else None
+            if self.free and self.free[-1].binding is binding:
+                state: RunState | None = self.free.pop()
+            else:
+                bound = [n for n, s in enumerate(self.free) if s.binding is binding]
+                state = self.free.pop(bound[-1] if bound else -1) if self.free else None
         if state is None:
             state = RunState(self._binder, self._executor)
         state.attach(binding, self._arenas.take(binding.arena_bytes, state.arena))

@@ -8,10 +8,11 @@ import numpy as np
 
 from acl._process import memory
 from acl_runtime.device import DataBuffer, DeviceModel
+from acl_runtime.device.dataset import WrittenImages
 from acl_runtime.device.preparation import Preparation
 from aclruntime.failures import runtime_errors
 from aclruntime.tensors import Tensor
-from tensor_types.images import CHANNELS, COUNT, NUMBERS, image_bytes
+from tensor_types.images import CHANNELS, NUMBERS, image_bytes
 
 _FLOATS = ("dtc_pixel_min", "pixel_var_reci")
 
@@ -106,7 +107,7 @@ class ImageSettings:
         """The inputs behind those that the caller feeds."""
         if len(self._parameters) < len(self._model.description.stages):
             raise RuntimeError("the model has dynamic AIPP: say what the images are with set_dym_aipp_info_set() first")
-        return [DataBuffer(t.address, t.size, pictures=t.size // (4 * COUNT)) for t in self._parameters]
+        return [DataBuffer(t.address, t.size, images=WrittenImages(self._pictures)) for t in self._parameters]
 
     def _image_buffer(self, index: int, given: DataBuffer) -> DataBuffer:
         """An input with room for the largest images, which begins with those that are given."""

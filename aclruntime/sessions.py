@@ -262,7 +262,7 @@ class InferenceSession(ImageSettings):
         for loop in range(max(1, self._options.loop)):
             task = self._model.prepare(given, results, memory(), self._context, allocates=not loop)
             start = time.perf_counter()
-            run_now(memory(), task.uses, task.run)
+            run_now(memory(), task)
             self._summary.exec_time_list.append((start * 1e3, time.perf_counter() * 1e3))
         made = {}
         for number, (tensor, buffer) in enumerate(zip(outputs, results.buffers, strict=True)):

@@ -20,7 +20,7 @@ def execute(model: int, inputs: int, outputs: int) -> None:
     sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
     context = contexts.current()
     work = item.prepare(sources, targets, memory(), context, allocates=True)
-    run_now(memory(), work.uses, work.run)
+    run_now(memory(), work)
 
 
 @status(word, word, word, word, word)
@@ -42,4 +42,4 @@ def _queue(model: int, inputs: int, outputs: int, stream: int) -> None:
     sources, targets = handles.get(inputs, Dataset), handles.get(outputs, Dataset)
     queue = stream_in_context(stream)
     work = item.prepare(sources, targets, memory(), contexts.current(), allocates=False)
-    submit(memory(), queue, work.uses, work.run)
+    submit(memory(), queue, work)

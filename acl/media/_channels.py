@@ -58,7 +58,7 @@ def submit(channel: int, stream: int, uses: Sequence[Use], results: list[Picture
             for picture in results:
                 picture.ret_code = code
 
-    in_flight.submit(memory(), queue, uses, run)
+    in_flight.submit(memory(), queue, in_flight.Execution(uses, run))
 
 
 def bytes_of(address: int, nbytes: int) -> np.ndarray:

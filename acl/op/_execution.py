@@ -12,7 +12,7 @@ from acl._process import handles, memory, stream_in_context, threads
 from acl.op._attributes import Attributes
 from acl.op._compiler import operators
 from acl.util import owner_of
-from acl_runtime.device import Code, DataBuffer, DeviceError, TensorDesc, submit
+from acl_runtime.device import Code, DataBuffer, DeviceError, Execution, TensorDesc, submit
 from acl_runtime.device.operators import Operator
 from acl_runtime.om import PackageError
 
@@ -165,4 +165,4 @@ def run(operator: Operator, inputs: list[DataBuffer], outputs: list[DataBuffer],
     def task(objects: object = kept) -> None:
         work.run()
 
-    submit(memory(), queue, work.uses, task)
+    submit(memory(), queue, Execution(work.uses, task))

@@ -13,7 +13,9 @@ from tensor_types.dtypes import F16
 def _prepare(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     image = np.asarray(inputs[0])
     made = _by_parameters(image, np.asarray(inputs[1]), attrs) if len(inputs) > 1 else _by_attributes(image, attrs)
-    if attrs["layout"] == "NCHW":
+    if made.shape[-1] != attrs["channels"]:
+        raise ValueError(f"{attrs['channels']} channels of images of {made.shape[-1]}")
+    if attrs["order"] == "NCHW":
         made = made.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(made, np.float16 if attrs["to"] == F16.onnx else np.float32)
 

@@ -88,6 +88,17 @@ def _windows(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     return prod(array.shape[:2]) * max(prod(max(n, 1) for n in padded), prod(out) * prod(kernel))
 
 
+def _images(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    """f32 elements of a prepared batch, in bytes of the image."""
+    image, pixels = np.asarray(inputs[0]), prod(int(n) for n in attrs.get("size") or ())
+    if len(inputs) > 1:
+        pixels *= len(np.asarray(inputs[1]))
+    else:
+        sides = [max(int(n), 0) for n in attrs.get("padding") or (0,) * 4]
+        pixels = len(image) * (image.shape[1] + sum(sides[:2])) * (image.shape[2] + sum(sides[2:]))
+    return pixels * max(int(attrs["channels"]), 4) * 4
+
+
 def _shape_attribute(_: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     return prod(int(n) for n in attrs.get("shape") or ())
 
@@ -236,6 +247,7 @@ _COUNTS: dict[str, _Count] = {
     "DFT": _dft,
     "STFT": _stft,
     "MoeRoute": _experts,
+    "PrepareImage": _images,
     "TfIdfVectorizer": _n_grams,
     "ai.onnx.ml::OneHotEncoder": _classes,
     "ai.onnx.ml::FeatureVectorizer": _vectors,

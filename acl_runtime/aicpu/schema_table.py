@@ -135,7 +135,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "PRelu": ("X:fiu slope:fiu", ""),
     "Pad": ("data:bcfisu pads:i constant_value?:bcfisu axes?:i", "mode=string"),
     "Pow": ("X:fi Y:fiu", ""),
-    "PrepareImage": ("image:bcfisu parameters?:bcfisu", "format=string channels=int layout=string to=int planes=ints crop=ints matrix=ints input_bias=ints output_bias=ints mean=floats least=floats factor=floats padding=ints padding_value=float size=ints"),
+    "PrepareImage": ("image:bcfisu parameters?:bcfisu", "format=string channels=int order=string to=int planes=ints crop=ints matrix=ints input_bias=ints output_bias=ints mean=floats least=floats factor=floats padding=ints padding_value=float size=ints"),
     "QLinearConv": ("x:iu x_scale:f x_zero_point:iu w:iu w_scale:f w_zero_point:iu y_scale:f y_zero_point:iu B?:i", "auto_pad=string dilations=ints kernel_shape=ints pads=ints strides=ints group=int result_dtype=string"),
     "QLinearMatMul": ("a:fiu a_scale:f a_zero_point:fiu b:fiu b_scale:f b_zero_point:fiu y_scale:f y_zero_point:fiu", "result_dtype=string"),
     "QuantizeBlocks": ("x:bcfisu", "block_size=int"),

@@ -239,6 +239,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "SpaceToDepth": ("blocksize",),
     "RegexFullMatch": ("pattern",), "com.microsoft::QLinearSoftmax": ("opset",),
     "Einsum": ("equation",), "GroupNormalization": ("num_groups",), "LRN": ("size",), "MoeRoute": ("experts",),
+    "PrepareImage": ("channels", "order", "to"),
     "LpPool": ("kernel_shape",), "MaxPool": ("kernel_shape",), "AveragePool": ("kernel_shape",),
     "MaxUnpool": ("kernel_shape",), "MaxRoiPool": ("pooled_shape",), "RandomNormal": ("shape",),
     "RandomUniform": ("shape",), "com.microsoft::QLinearConcat": ("axis",),
@@ -266,6 +267,6 @@ _RANKS: dict[str, str] = {
     "ConstantOfShape": "1", "GatherND": "1+ 1+", "ScatterND": "1+ 1+", "GatherElements": "1+ =0",
     "ScatterElements": "1+ =0 =0", "Attention": "3..4 3..4 3..4", "RotaryEmbedding": "3..4 2..3 =1",
     "TensorScatter": "2+ =0 1", "TfIdfVectorizer": "1..2", "ImageDecoder": "1", "GroupedMatMul": "2 3 1",
-    "LinearAttention": "3 3 3 4", "CausalConvWithState": "3 3 1 3", "CenterCropPad": ". 1",
+    "PrepareImage": ". 2", "LinearAttention": "3 3 3 4", "CausalConvWithState": "3 3 1 3", "CenterCropPad": ". 1",
 }  # fmt: skip
 """Ranks of the operands, see `_check_rank`."""

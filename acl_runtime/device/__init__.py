@@ -9,7 +9,7 @@ from acl_runtime.device.context import Context, Contexts
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
 from acl_runtime.device.description import ModelDescription, TensorDescription
 from acl_runtime.device.event import Event
-from acl_runtime.device.in_flight import Use, run_now, submit
+from acl_runtime.device.in_flight import Execution, Use, run_now, submit
 from acl_runtime.device.memory import Allocation, Memory
 from acl_runtime.device.model import DeviceModel, ModelTable
 from acl_runtime.device.reports import Reports
@@ -25,6 +25,7 @@ __all__ = [
     "DeviceError",
     "DeviceModel",
     "Event",
+    "Execution",
     "Memory",
     "ModelDescription",
     "ModelTable",

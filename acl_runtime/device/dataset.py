@@ -16,14 +16,21 @@ def element_type(acl_number: int) -> DType | None:
 
 
 @dataclass(eq=False)
+class WrittenImages:
+    """Parameters of so many images, as they were written at one time."""
+
+    count: int
+
+
+@dataclass(eq=False)
 class DataBuffer:
     """A pointer and a size: it does not own the memory. `gear`: the sizes that were written there as a choice;
-    `pictures`: of how many pictures parameters were."""
+    `images`: what was written there of images."""
 
     address: int
     size: int
     gear: tuple[int, ...] | None = None
-    pictures: int = 0
+    images: WrittenImages | None = None
 
 
 @dataclass(eq=False)

@@ -29,6 +29,23 @@ class Use:
     what: str
 
 
+@dataclass(frozen=True)
+class Execution:
+    """Work that was checked: the memory that it uses, and the call. blocks: those of the device that hold all of the
+    memory, where they are known."""
+
+    uses: Sequence[Use]
+    run: Callable[[], None]
+    blocks: Sequence[Allocation] = ()
+
+    def is_stale(self) -> bool:
+        """Whether memory that it uses was freed."""
+        for block in self.blocks:
+            if block.is_freed:
+                return True
+        return False
+
+
 class Hold:
     """Keeps the blocks of some uses until `release`. Plain host memory is its owner's business.
 
@@ -60,21 +77,30 @@ class Hold:
         self.release()
 
 
-def submit(memory: Memory, stream: Stream, uses: Sequence[Use], task: Callable[[], None]) -> None:
-    """Queues a task whose memory is checked now and kept until the stream has passed it."""
-    hold = Hold(memory, uses)
+def submit(memory: Memory, stream: Stream, work: Execution) -> None:
+    """Queues work whose memory is checked now and kept until the stream has passed it."""
+    if work.blocks and memory.checks is None and memory.device.keep(work.blocks):
+        release: Callable[[], None] = lambda: memory.device.leave(work.blocks)  # noqa: E731
+        task = work.run
+    else:
+        hold = Hold(memory, work.uses)
+        release = hold.release
+        task = work.run if memory.checks is None else memory.checks.watched(work.run, hold, stream)
     try:
-        if memory.checks is not None:
-            task = memory.checks.watched(task, hold, stream)
-        stream.submit(task, release=hold.release)
+        stream.submit(task, release=release)
     except BaseException:
-        hold.release()
+        release()
         raise
 
 
-def run_now(memory: Memory, uses: Sequence[Use], task: Callable[[], None]) -> None:
-    """Runs a task on the caller's thread; its memory is kept meanwhile, whatever other threads free."""
-    with Hold(memory, uses) as hold:
-        if memory.checks is not None:
-            task = memory.checks.watched(task, hold, None)
+def run_now(memory: Memory, work: Execution) -> None:
+    """Runs work on the caller's thread; its memory is kept meanwhile, whatever other threads free."""
+    if work.blocks and memory.checks is None and memory.device.keep(work.blocks):
+        try:
+            work.run()
+        finally:
+            memory.device.leave(work.blocks)
+        return
+    with Hold(memory, work.uses) as hold:
+        task = work.run if memory.checks is None else memory.checks.watched(work.run, hold, None)
         task()

@@ -14,7 +14,7 @@ import sys
 import threading
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,6 +151,24 @@ class AddressSpace:
             block.pins -= 1
             if block.is_freed and not block.pins:
                 self._give_back(block)
+
+    def keep(self, blocks: Sequence[Allocation]) -> bool:
+        """Pins blocks that are known, until `leave`; False, and none is, if one of them was freed."""
+        with self._lock:
+            for block in blocks:
+                if block.is_freed:
+                    return False
+            for block in blocks:
+                block.pins += 1
+        return True
+
+    def leave(self, blocks: Sequence[Allocation]) -> None:
+        """Undoes `keep`."""
+        with self._lock:
+            for block in blocks:
+                block.pins -= 1
+                if block.is_freed and not block.pins:
+                    self._give_back(block)
 
     def check(self, address: int, nbytes: int, what: str) -> Allocation:
         """The live block that holds a range. PARAM_INVALID if there is none."""

@@ -8,7 +8,6 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,8 +18,8 @@ from acl_runtime.device.context import Context
 from acl_runtime.device.dataset import DataBuffer, Dataset, TensorDesc
 from acl_runtime.device.description import TensorDescription, describe
 from acl_runtime.device.dumps import ModelDump
-from acl_runtime.device.in_flight import Use
-from acl_runtime.device.memory import Allocation, Memory
+from acl_runtime.device.in_flight import Execution, Use
+from acl_runtime.device.memory import Memory
 from acl_runtime.device.stream import current_stream
 from acl_runtime.device.watch import Watch
 from acl_runtime.model import load_model
@@ -30,24 +29,17 @@ from tensor_types.errors import OpenAtcError, ResourceLimit
 
 _T = TypeVar("_T")
 _Request = tuple[object, ...]
+_KEPT = 8
+"""Executions that a model keeps, each of its own datasets."""
 _TOLERATED = 64
 """Bytes by which an input buffer may be too small."""
 
 
-@dataclass(frozen=True)
-class Execution:
-    """One execution, checked: the memory that it uses, and the call."""
-
-    uses: tuple[Use, ...]
-    run: Callable[[], None]
-
-
 class _Known(NamedTuple):
-    """An execution that may be repeated as it is: what it was prepared for, and the blocks of its memory."""
+    """An execution that may be repeated as it is, and what it was prepared for."""
 
     request: _Request
     execution: Execution
-    blocks: tuple[Allocation, ...]
 
 
 class DeviceModel:
@@ -66,7 +58,8 @@ class DeviceModel:
         if layers is not None and watch.dump is not None and graph is not None:
             self._dump = ModelDump(watch.dump, self._session, graph, name or graph.name, model_id, layers)
         self.description = describe(model_id, loaded)
-        self._known: _Known | None = None
+        self._lock = threading.Lock()
+        self._known: dict[tuple[int, int], _Known] = {}
 
     def prepare(
         self, inputs: Dataset, outputs: Dataset, memory: Memory, context: Context, allocates: bool
@@ -75,11 +68,12 @@ class DeviceModel:
 
         It reads the input memory and writes the output memory that the datasets name now. With `allocates`, an
         output buffer without memory gets device memory, owned by `context`; without, it is an error. What was asked for
-        last, of buffers in the same live blocks, is not checked again.
+        before, of the same datasets and live blocks, is not checked again.
         """
         request = _request(inputs, outputs, context)
-        known = self._known
-        if known is not None and known.request == request and not any(block.is_freed for block in known.blocks):
+        key = (id(inputs), id(outputs))  # a request that is kept holds both, so their ids are nobody else's
+        known = self._known.get(key)
+        if known is not None and known.request == request and not known.execution.is_stale():
             return known.execution
         description = self.description
         for kind, dataset, wanted in (
@@ -98,7 +92,8 @@ class DeviceModel:
         else:
             shapes = [_input_shape(tensor, inputs.descs.get(n)) for n, tensor in enumerate(description.inputs)]
         for stage in description.stages:
-            given, wanted = inputs.buffers[stage.parameters].pictures, shapes[stage.parameters][0]
+            written, wanted = inputs.buffers[stage.parameters].images, shapes[stage.parameters][0]
+            given = 0 if written is None else written.count
             if given < wanted:
                 raise DeviceError(
                     Code.AIPP_BATCH_EMPTY, f"{wanted} images are prepared, parameters were set for {given}: "
@@ -136,8 +131,13 @@ class DeviceModel:
         ]  # fmt: skip
         run = self._prepared(arrays, direct)
 
+        is_done = all(d is not None for d in direct) and not description.is_dynamic
+        is_done = is_done and not any(t.is_dynamic for t in description.outputs)
+
         def execute() -> None:
             results = self._run(run, arrays, direct, context.device)
+            if is_done:
+                return
             for number, (tensor, target, array) in enumerate(zip(description.outputs, targets, results, strict=True)):
                 if target is None:
                     _give_memory(outputs.buffers[number], array, memory, context)
@@ -149,11 +149,15 @@ class DeviceModel:
                     desc = outputs.descs.setdefault(number, TensorDesc(tensor.dtype.acl, [], tensor.format))
                     desc.dtype, desc.dims = tensor.dtype.acl, list(array.shape)
 
-        execution = Execution(tuple(uses), execute)
-        # Sizes and images are read from the buffers, and outputs may get memory: those are prepared each time.
-        if gears is None and not description.stages and all(b.address for b in outputs.buffers):
-            blocks = tuple(memory.device.check(u.address, u.nbytes, u.what) for u in uses)
-            self._known = _Known(request, execution, blocks)
+        if any(b.address == 0 for b in outputs.buffers):  # they get memory, which is the next execution's
+            return Execution(tuple(uses), execute)
+        execution = Execution(
+            tuple(uses), execute, tuple(memory.device.check(u.address, u.nbytes, u.what) for u in uses)
+        )
+        with self._lock:
+            while len(self._known) >= _KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[key] = _Known(request, execution)
         return execution
 
     def _prepared(
@@ -256,8 +260,7 @@ class ModelTable:
     def get(self, model_id: int) -> DeviceModel:
         """EXEC_MODEL_ID_INVALID if it is not loaded."""
         self._check_open()
-        with self._lock:
-            model = self._models.get(model_id)
+        model = self._models.get(model_id)  # atomic
         if model is None:
             raise DeviceError(Code.EXEC_MODEL_ID_INVALID, f"no model {model_id} is loaded")
         return model
@@ -280,10 +283,11 @@ class ModelTable:
 
 
 def _request(inputs: Dataset, outputs: Dataset, context: Context) -> _Request:
-    """What an execution depends on besides the model and the memory: equal for calls that mean the same."""
-    places = [(b.address, b.size) for b in (*inputs.buffers, *outputs.buffers)]
+    """What an execution depends on besides the model and its blocks: equal for calls that mean the same."""
+    buffers = [(b.address, b.size, b.gear, b.images) for b in inputs.buffers]
+    places = [(b.address, b.size) for b in outputs.buffers]
     shapes = [(n, tuple(desc.dims)) for n, desc in inputs.descs.items()] if inputs.descs else None
-    return outputs, context, places, len(inputs.buffers), shapes
+    return inputs, outputs, context, buffers, places, shapes
 
 
 def _input_shape(tensor: TensorDescription, desc: TensorDesc | None) -> tuple[int, ...]:

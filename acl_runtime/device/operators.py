@@ -15,9 +15,8 @@ import numpy as np
 
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.dataset import DataBuffer, TensorDesc, element_type
-from acl_runtime.device.in_flight import Use
+from acl_runtime.device.in_flight import Execution, Use
 from acl_runtime.device.memory import Memory
-from acl_runtime.device.model import Execution
 from acl_runtime.om import PackageError, open_package
 from acl_runtime.session import InferSession
 from tensor_types.dtypes import DTYPES, DType

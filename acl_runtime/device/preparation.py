@@ -10,7 +10,7 @@ import numpy as np
 import tensor_types.images as p
 from acl_runtime.device.aipp import ImageStage
 from acl_runtime.device.codes import Code, DeviceError
-from acl_runtime.device.dataset import Dataset
+from acl_runtime.device.dataset import Dataset, WrittenImages
 from acl_runtime.device.memory import Memory
 
 _MOST_PICTURES = 127
@@ -78,7 +78,7 @@ class Preparation:
             memory.copy(buffer.address, rows.ctypes.data, rows.nbytes)
         except DeviceError as error:
             raise DeviceError(Code.DYNAMIC_INPUT_ADDR_INVALID, error.message) from None
-        buffer.pictures = self.batch
+        buffer.images = WrittenImages(self.batch)
 
     def rows(self, stage: ImageStage) -> np.ndarray:
         """[batch, 64] of f32, as `tensor_types.images` has them. INVALID_PARAM if they do not fit the model."""

@@ -66,7 +66,7 @@ class _Kernel:
         self.inputs = [outer.get(v.name, v) for v in op.inputs if v is not None]
         if any(not v.format.is_plain for v in (*self.inputs, self.y)):
             raise NotLowerable(f"an image from {self.inputs[0].format} to {self.y.format}")
-        self.layout = str(self.attr("layout"))
+        self.layout = str(self.attr("order"))
         self.channels = int(self.attr("channels"))
         self.out = self.task.operand(self.y, "out", self.task.extents(shape_of(self.y)))
 

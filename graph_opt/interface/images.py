@@ -75,7 +75,7 @@ def _insert(graph: Graph, value: Value, inputs: list[Value], attrs: dict[str, An
         return rewriter.insert(op, operands, attrs, before=first, guards=(), outputs=[name], name=name)
 
     channels = value.shape[layout.index("C")]
-    made = node("PrepareImage", inputs, {**attrs, "channels": channels, "layout": layout, "to": dtype.onnx}).output
+    made = node("PrepareImage", inputs, {**attrs, "channels": channels, "order": layout, "to": dtype.onnx}).output
     if dtype != value.dtype:
         made = node("Cast", [made], {"to": value.dtype.onnx}).output
     rewriter.replace(value, made, "same")

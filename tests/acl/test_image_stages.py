@@ -297,3 +297,16 @@ def test_a_wrong_file_of_settings(package: str, tmp_path: Path, text: str, said:
     with Benchmark(0, package) as session, pytest.raises(RuntimeError, match=said):
         session.load_aipp_config_file(tmp_path / "a.config", 1)
     acl.finalize()
+
+
+def test_settings_that_change_between_executions_count(program: Program, package: str) -> None:
+    model = ok(acl.mdl.load_from_file(package))
+    inputs, places, outputs, results = program.datasets(model)
+    image = np.arange(72, dtype=np.uint8).reshape(1, 4, 6, 3)
+    to_device(image, places[0])
+    for mean in (0, 3, 9):
+        ok(acl.mdl.set_input_aipp(model, inputs, 1, given(3, 6, 4, dtc_pixel_mean=(mean, 0, 0, 0, 0))))
+        for _ in range(2):
+            ok(acl.mdl.execute(model, inputs, outputs))
+            wanted = image.transpose(0, 3, 1, 2) - np.array([mean, 0, 0]).reshape(3, 1, 1)
+            np.testing.assert_array_equal(-from_device(results[0], (1, 3, 4, 6)), wanted)

@@ -197,3 +197,53 @@ def test_checks_name_the_lines_of_the_program(case: str, tmp_path: Path) -> None
             word = f"program.py:{number}"
         at = text.find(word, at)
         assert at >= 0, (word, text)
+
+
+def test_remembered_executions_follow_their_buffers(program: Program, tmp_path: Path) -> None:
+    """What is not checked again: the same datasets with other memory, freed memory, and other datasets in turns."""
+    model = ok(acl.mdl.load_from_file(str(negative_model(tmp_path / "n.om"))))
+    pairs = [program.datasets(model) for _ in range(3)]
+
+    def run(n: int, value: float) -> np.ndarray:
+        inputs, (x,), outputs, (y,) = pairs[n]
+        to_device(np.full(6, value, np.float32), x)
+        ok(acl.mdl.execute(model, inputs, outputs))
+        return from_device(y, (6,))
+
+    for turn in range(3):
+        for n in range(3):
+            assert (run(n, 10 * turn + n) == -(10 * turn + n)).all()
+    inputs, (x,), outputs, (y,) = pairs[0]
+    other = program.malloc(24)
+    buffer = acl.mdl.get_dataset_buffer(outputs, 0)
+    ok(acl.update_data_buffer(buffer, other, 24))
+    to_device(np.full(6, 5, np.float32), x)
+    ok(acl.mdl.execute(model, inputs, outputs))
+    assert (from_device(other, (6,)) == -5).all() and (from_device(y, (6,)) == -20).all()
+    ok(acl.rt.free(x))
+    assert acl.mdl.execute(model, inputs, outputs) == 145000
+    again = ok(acl.rt.malloc(24, 0))
+    ok(acl.update_data_buffer(acl.mdl.get_dataset_buffer(inputs, 0), again, 24))
+    to_device(np.full(6, 7, np.float32), again)
+    ok(acl.mdl.execute(model, inputs, outputs))
+    assert (from_device(other, (6,)) == -7).all()
+    ok(acl.rt.free(again))
+
+
+def test_memory_that_is_freed_while_a_remembered_execution_waits_is_kept(program: Program, tmp_path: Path) -> None:
+    model = ok(acl.mdl.load_from_file(str(negative_model(tmp_path / "n.om"))))
+    inputs, (x,), outputs, (y,) = program.datasets(model)
+    to_device(np.full(6, 3, np.float32), x)
+    ok(acl.mdl.execute(model, inputs, outputs))
+    gate = Gate(program, program.stream)
+    ok(acl.rt.memset(y, 24, 0, 24))
+    ok(acl.mdl.execute_async(model, inputs, outputs, program.stream))
+    ok(acl.rt.free(x))
+    program.blocks.remove(x)
+    others = [program.malloc(24) for _ in range(50)]
+    for other in others:
+        ok(acl.rt.memset(other, 24, 255, 24))
+    assert acl.mdl.execute_async(model, inputs, outputs, program.stream) == 145000
+    gate.open()
+    ok(acl.rt.synchronize_stream(program.stream))
+    assert (from_device(y, (6,)) == -3).all()

@@ -219,3 +219,9 @@ def test_threads_with_one_model(program: Program, tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_threads_that_end_at_once_are_all_stopped() -> None:
+    threads = [ok(acl.util.start_thread(lambda: None, None)) for _ in range(20)]  # their ids come back
+    assert [acl.util.stop_thread(t) for t in threads] == [0] * 20
+    assert acl.util.stop_thread(threads[0]) == 100000

@@ -15,10 +15,10 @@ def _prepare(ctx: Inference) -> None:
     top, bottom, left, right, filled with `padding_value`.
 
     With `parameters` [n, 64] of f32 (`tensor_types.images`) the image is a row of bytes that holds n images,
-    and `size` the height and width of the result. The result has `channels` in `layout` (NCHW, NHWC) and dtype `to`."""
+    and `size` the height and width of the result. The result has `channels` in `order` (NCHW, NHWC) and dtype `to`."""
     image, channels = ctx.shape(0), int(ctx.attr("channels"))
     result = next((t for t in (F32, F16) if t.onnx == ctx.attr("to")), None)
-    if result is None or ctx.dtype(0) != U8 or ctx.attr("layout") not in ("NCHW", "NHWC"):
+    if result is None or ctx.dtype(0) != U8 or ctx.attr("order") not in ("NCHW", "NHWC"):
         raise ctx.error("makes a tensor of f32 or f16, in NCHW or NHWC, of an image of u8")
     if not 1 <= channels <= PLANES:
         raise ctx.error(f"{channels} channels")
@@ -38,13 +38,13 @@ def _prepare(ctx: Inference) -> None:
         crop, (top, bottom, left, right) = ctx.attr("crop"), ctx.attr("padding")
         inner = crop[2:] if crop else (image[1] * 2 // 3 if is_yuv else image[1], image[2])
         sizes = (inner[0] + top + bottom, inner[1] + left + right)
-    shape = (batch, channels, *sizes) if ctx.attr("layout") == "NCHW" else (batch, *sizes, channels)
+    shape = (batch, channels, *sizes) if ctx.attr("order") == "NCHW" else (batch, *sizes, channels)
     ctx.set(0, result, shape)
 
 
 declare(
     "PrepareImage", "image parameters?", "movement", _prepare,
-    {"format": "RGB888_U8", "channels": INT, "layout": STRING, "to": INT, "planes": (0, 1, 2), "crop": INTS,
+    {"format": "RGB888_U8", "channels": INT, "order": STRING, "to": INT, "planes": (0, 1, 2), "crop": INTS,
      "matrix": INTS, "input_bias": (0, 0, 0), "output_bias": (0, 0, 0), "mean": (0.0,) * 4, "least": (0.0,) * 4,
      "factor": (1.0,) * 4, "padding": (0, 0, 0, 0), "padding_value": 0.0, "size": INTS},
 )  # fmt: skip
