@@ -30,8 +30,8 @@ from tensor_types.recipes import Recipe
 
 PORTABLE = "portable"
 CONSTANTS = "constants"
-_TEXTS = ("graph", "report", CONSTANTS, "plan", "programs")
-"""Last words of the sections that are text: they are stored compressed, to a tenth or less."""
+_DEFLATED = ("graph", "report", CONSTANTS, "plan", "programs", "objects")
+"""Last words of the sections that are stored compressed: text to a tenth or less, code to two fifths."""
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
 
@@ -95,7 +95,7 @@ def write_model(
         if part.objects is not None:
             sizes = [len(o) for o in part.objects]
             head = struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
-            sections[section(host, "objects")] = [head, *part.objects]
+            sections[section(host, "objects")] = b"".join([head, *part.objects])
         if part.signature is not None:
             sections[section(host, "signature")] = part.signature
     for chip, made in (chips or {}).items():
@@ -105,8 +105,8 @@ def write_model(
         sections[section(chip_instance(chip), "report")] = json_bytes(dict(made.report))
         sections[section(chip_instance(chip), "graph")] = made.graph_text.encode()
     names = {"classes": sorted(classes), "chips": sorted(chips or {})}
-    texts = {name for name in sections if name.rpartition("/")[2] in _TEXTS}
-    write_package(path, viewer, sections, {**(header or {}), **names}, texts)
+    deflated = {name for name in sections if name.rpartition("/")[2] in _DEFLATED}
+    write_package(path, viewer, sections, {**(header or {}), **names}, deflated)
 
 
 def read_objects(data: memoryview) -> list[bytes]:
