@@ -247,6 +247,14 @@ class Binder:
         work = np.maximum(values[self._works], 1)
         per_chunk = np.minimum(_CHUNK_WORK * grid.astype(np.float64) / work, 1e15).astype(np.int64)
         grain = np.maximum(np.maximum(per_chunk, grid // (threads * _CHUNKS_PER_THREAD)), 1)
+        outputs = tuple(None if ids is None else tuple(int(values[i]) for i in ids) for ids in self._outputs)
+        for value, shape in zip((plan.values[n] for n in plan.outputs), outputs, strict=True):
+            if min(shape or (), default=0) < 0:
+                raise InvalidModel(
+                    f"a size of {list(shape or ())} is negative for these input shapes",
+                    where={"tensor": value.name},
+                    remedy="give larger inputs",
+                )
         places = values[self._places]
         bad = (places < 0) | (places > sizes[self._value_slots] - values[self._value_bytes])
         for at in np.flatnonzero(bad).tolist():
@@ -261,7 +269,7 @@ class Binder:
             grid=grid,
             grain=grain,
             shapes=_Extents(values, self._shapes),
-            output_shapes=tuple(None if ids is None else tuple(int(values[i]) for i in ids) for ids in self._outputs),
+            output_shapes=outputs,
             places=dict(zip(self._placed, places.tolist(), strict=True)),
             faults=faults,
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from acl_runtime.om import PackageError, trust
 from acl_runtime.om.trust import is_trusted, record_trusted
+from codegen.llvm.bounds_checks import CHECKED, sanitised
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.kernel_image import KernelFacts, unpack_image
 from codegen.llvm.sound_program import read_program
@@ -91,10 +92,13 @@ def load_kernels(
     """Kernels of program texts, and how many programs had to be compiled for that.
 
     `images` are those of the package, in the same order; each is used only if it is trusted, all of them if
-    `signature` is. InvalidModel or VerifyError if a text is no sound program.
+    `signature` is. With OPENATC_SANITISE all code is made here, and checks every access. InvalidModel or VerifyError if
+    a text is no sound program.
     """
     from acl_runtime.executor import load_objects  # with LLVM, which compiling elsewhere does not need here
 
+    if sanitised():
+        host, images = host + CHECKED, None  # those of the package check nothing
     with _lock:
         loaded = {t: kernel for t in dict.fromkeys(texts) if (kernel := _loaded.get((t, host))) is not None}
         found = _images(texts, host, images, signature, known=loaded)

@@ -13,6 +13,7 @@ import numpy as np
 
 from acl_runtime.chip_programs import ChipKernel, chip_kernels
 from acl_runtime.custom_operators import require_operators
+from acl_runtime.executor import aligned_zeros
 from acl_runtime.gear_sizes import gear_dims
 from acl_runtime.kernels import Kernel, load_kernels
 from acl_runtime.om import Package, PackageError, open_package
@@ -20,6 +21,7 @@ from acl_runtime.package_layout import CONSTANTS, PORTABLE, chip_instance, json_
 from acl_runtime.plan_format import ModelPlan, SegmentPlan, read_plan
 from acl_runtime.segment import LoadedSegment
 from acl_runtime.stored_constants import ConstantTable, KernelForm
+from codegen.llvm.bounds_checks import sanitised
 from codegen.llvm.detect import detect_host_class, require_runnable
 from tensor_types.errors import InvalidModel
 
@@ -77,8 +79,17 @@ class LoadedModel:
             if row.dtype != value.dtype.name or row.shape != value.shape:
                 raise PackageError("a constant differs from the plan", where={"tensor": value.name}, remedy=_DAMAGED)
             form = KernelForm(constant.permute, constant.reshape, constant.packing)
-            arrays.append(self._table.in_form(value.name, form))
+            array = self._table.in_form(value.name, form)
+            arrays.append(_guarded(array) if sanitised() and not array.dtype.hasobject else array)
         return arrays
+
+
+def _guarded(array: np.ndarray) -> np.ndarray:
+    """A read-only copy between guard pages."""
+    copy = aligned_zeros(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    copy.flags.writeable = False
+    return copy
 
 
 def _host_instance(package: Package, host: str) -> str:

@@ -310,7 +310,11 @@ class _Reader:
                 self.require_known(extent)
             if shape is None:
                 raise ValueError("a tensor in memory has no shape")
+        if any(isinstance(extent, int) and extent < 0 for extent in shape or ()):
+            raise ValueError("a tensor has a negative extent")
         format_ = parse_format(_text(row["format"]))
+        if not format_.is_invertible:
+            raise ValueError(f"a tensor lies in the format {format_}, from which it cannot be read")
         if shape is not None:
             format_.physical_shape(shape)  # it is one of this rank
         return PlanValue(_text(row["name"]), DTYPES[name], shape, format_, place)

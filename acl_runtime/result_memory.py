@@ -14,6 +14,7 @@ import numpy as np
 
 from acl_runtime.executor import aligned_zeros
 from acl_runtime.run_state import new_array
+from codegen.llvm.bounds_checks import sanitised
 
 _SMALL = 1 << 16
 """Bytes below which malloc keeps memory by itself."""
@@ -32,7 +33,7 @@ class ResultMemory:
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A 64-byte aligned array that nobody else holds: zeros, or what an earlier run of the session left."""
         nbytes = 0 if dtype.hasobject else prod(shape) * dtype.itemsize
-        if nbytes < _SMALL:
+        if nbytes < _SMALL or sanitised():
             return new_array(shape, dtype)
         lease = _Lease(self._block(_size_class(nbytes)), self._free)
         return np.asarray(lease)[:nbytes].view(dtype).reshape(shape)

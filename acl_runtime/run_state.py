@@ -12,8 +12,10 @@ from acl_runtime.aicpu import evaluate
 from acl_runtime.binding import Binder, Binding
 from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
+from acl_runtime.internal_error import internal_error
 from acl_runtime.om import PackageError
 from acl_runtime.plan_format import PlanTask
+from codegen.llvm.bounds_checks import STATUS_OUTSIDE
 from codegen.tile.interpreter import InterpreterError, TaskStatus
 from tensor_types.deadline import check_deadline
 from tensor_types.dtypes import HANDLE
@@ -122,6 +124,9 @@ class RunState:
             self.run.execute(self.host_task, timed=timed)
         except TaskFailed as failed:
             task = self.plan.tasks[failed.task]
+            if failed.code == STATUS_OUTSIDE:
+                where = f"{failed.index} bytes into it" if failed.index else "at an index that it read"
+                raise internal_error(AssertionError(f"node {task.node} leaves a tensor, {where}")) from failed
             reason = _REASONS.get(failed.code, "it failed with code {code} at {index}")
             raise InvalidModel(
                 reason.format(code=failed.code, index=failed.index),
@@ -168,6 +173,8 @@ class RunState:
         value = self.plan.values[number]
         place = value.place
         assert place is not None and self.binding is not None
+        if min(self.binding.shapes[number], default=0) < 0:
+            raise _negative(value.name, self.binding.shapes[number])
         offset = self.binding.places[number]
         if place.region == "arena":
             memory = self.arena
@@ -243,6 +250,11 @@ class RunState:
                 remedy="this is a fault of the compiler: report it with the model",
             )
         self.physical(number)[...] = value.format.to_physical(array)
+
+
+def _negative(name: str, shape: tuple[int, ...]) -> InvalidModel:
+    reason = f"a size of {list(shape)} is negative for these input shapes"
+    return InvalidModel(reason, where={"tensor": name}, remedy="give larger inputs")
 
 
 def _owned(result: object, operands: Sequence[object]) -> object:

@@ -18,6 +18,7 @@ from aclruntime.failures import runtime_errors
 from aclruntime.image_settings import ImageSettings
 from aclruntime.shapes import fitting, parse_shapes
 from aclruntime.tensors import BaseTensor, Tensor, dtype
+from tensor_types.array_files import read_array
 
 _DEBUG, _INFO = 1, 2
 
@@ -216,7 +217,7 @@ class InferenceSession(ImageSettings):
         """A device tensor of an input from .npy or raw files, end to end; short data is an error."""
         parts = []
         for file in files:
-            data = np.load(file) if str(file).endswith(".npy") else np.fromfile(file, np.uint8)
+            data = read_array(file) if str(file).endswith(".npy") else np.fromfile(file, np.uint8)
             parts.append(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
         data = np.concatenate(parts) if parts else np.empty(0, np.uint8)
         if len(data) != desc.realsize:

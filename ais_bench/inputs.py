@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import aclruntime
+from tensor_types.array_files import read_array
 
 PURE = "pure_infer_data"
 _SUFFIXES = (".npy", ".bin")
@@ -46,7 +47,7 @@ def grouped(groups: list[list[Path]], inputs: int) -> list[list[Path]]:
 def read(path: Path) -> np.ndarray:
     """The array of an .npy file, the bytes of another. RuntimeError if it cannot be read."""
     try:
-        return np.load(path, allow_pickle=False) if path.suffix.lower() == ".npy" else np.fromfile(path, np.uint8)
+        return read_array(path) if path.suffix.lower() == ".npy" else np.fromfile(path, np.uint8)
     except (OSError, ValueError) as error:
         raise RuntimeError(f"{path} cannot be read: {error}") from error
 

@@ -83,13 +83,14 @@ def _blocks(text: str) -> Iterator[tuple[int, dict[str, tuple[int, str]]]]:
     """Line, and lines and values by key, of each block."""
     pattern = re.compile(r"""\s*(?:(\#[^\n]*)|([A-Za-z_][\w]*)|([{}:;,])|("[^"\n]*"|'[^'\n]*'|[^\s{}:;,\#]+))""")
     words = []
-    at = 0
-    while at < len(text.rstrip()):
+    at, line, end = 0, 1, len(text.rstrip())
+    while at < end:
         match = pattern.match(text, at)
         assert match is not None  # every character that is no blank begins a word
+        line += text.count("\n", at, match.end())
         at = match.end()
         if match[1] is None:
-            words.append((text.count("\n", 0, match.end()) + 1, match[2] or match[3] or match[4]))
+            words.append((line, match[2] or match[3] or match[4]))
     keys: dict[str, tuple[int, str]] | None = None
     start, index = 0, 0
     while index < len(words):

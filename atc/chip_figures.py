@@ -14,6 +14,7 @@ from codegen.kernels.built_programs import program_of
 from codegen.targets import Target
 from codegen.targets.roofline import Estimate, estimate
 from codegen.tile.chip_rules import scope_bytes
+from tensor_types.json_text import parse_json
 
 _SOURCES = ("codegen/targets", "codegen/tile", "tensor_types")
 _LIMIT = 32 << 20
@@ -44,7 +45,7 @@ def figures_of(launches: Sequence[Launch], chip: Target) -> dict[Launch, Figures
     content = files.read(name)
     if content is not None:
         with suppress(ValueError, TypeError):
-            rows = json.loads(content)
+            rows = parse_json(content)
             found = [Figures(None if e is None else Estimate(*e), scopes) for e, scopes in rows]
             return dict(zip(asked, found, strict=True))
     made = {launch: _figures(*launch, chip) for launch in asked}

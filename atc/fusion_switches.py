@@ -6,7 +6,6 @@ Names that mean the same as a pass of docs/passes.md switch it; others have noth
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from atc.option_values import Noted, one_of
 from atc.usage import UsageError, did_you_mean
+from tensor_types.json_text import parse_json
 
 FUSIONS = (
     "fuse-conv-bn", "fuse-norms", "fuse-group-norm", "fuse-softmax", "fuse-gelu", "fuse-moe", "fuse-attention",
@@ -76,7 +76,7 @@ def _of_lines(flag: str, text: str) -> Iterator[tuple[str, str]]:
 
 def _of_json(flag: str, text: str) -> Iterator[tuple[str, str]]:
     try:
-        switch = json.loads(text)["Switch"]
+        switch = parse_json(text)["Switch"]
         pairs = [
             (name, str(state)) for group in ("GraphFusion", "UBFusion") for name, state in switch.get(group, {}).items()
         ]

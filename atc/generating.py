@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from acl_runtime import InferSession
 from acl_runtime.generation import Decoder, Names
 from acl_runtime.generation.folder import TOKENIZER, read_folder
 from atc.conversion import convert
 from atc.options import Options
 from atc.usage import UsageError
+from tensor_types.array_files import read_array
 from tensor_types.errors import EnvironmentProblem, InvalidModel
 
 _NO_STATES = "E10064"
@@ -60,7 +59,7 @@ def open_decoder(
 def read_tokens(path: Path) -> list[int]:
     """Token ids of an .npy file of integers, of any shape with one row. UsageError."""
     try:
-        array = np.load(path, allow_pickle=False)
+        array = read_array(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}", where={"flag": "--prompt-tokens"},
                          remedy="give an .npy file of token ids") from error  # fmt: skip

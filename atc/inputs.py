@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atc.usage import UsageError
+from tensor_types.array_files import read_arrays
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 
@@ -94,9 +94,8 @@ def _loaded(path: str, name: str) -> Any:
     try:
         if path.endswith(".bin"):
             return RawBytes(Path(path).read_bytes())
-        loaded = np.load(Path(path), allow_pickle=False)
-        return loaded if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        return read_arrays(path)
+    except (OSError, ValueError) as error:
         reason = "it holds no array" if "pickle" in str(error) else getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read {path}: {reason}", where={"flag": "--input", "tensor": name},
                          remedy="give a .npy, .npz or .bin file") from error  # fmt: skip

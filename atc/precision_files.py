@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import configparser
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from atc.option_values import Noted
 from atc.usage import UsageError, did_you_mean
+from tensor_types.json_text import parse_json
 
 
 class Wish(NamedTuple):
@@ -34,7 +34,7 @@ def mixlist(flag: str, value: Any) -> Wishes:
     only removed becomes gray."""
     text = _text(flag, value)
     try:
-        lists = json.loads(text)
+        lists = parse_json(text)
     except ValueError as error:
         raise _wrong(flag, value, f"is not JSON: {error}", _MIXLIST) from None
     if not isinstance(lists, dict):

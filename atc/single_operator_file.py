@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from atc.options import Options
 from atc.single_operator import compile_operator
 from atc.usage import Problems, UsageError, did_you_mean
 from tensor_types.dtypes import DTYPES, DType
+from tensor_types.json_text import parse_json
 
 _TYPES = {
     "float": "f32", "float32": "f32", "float16": "f16", "double": "f64", "bfloat16": "bf16", "bool": "bool",
@@ -49,7 +49,7 @@ def read_operators(path: Path) -> list[SingleOperator]:
         reason = getattr(error, "strerror", None) or error
         raise _wrong("E10024", f"={path} cannot be read: {reason}", "check the path") from error
     try:
-        entries = json.loads(text)
+        entries = parse_json(text)
     except ValueError as error:
         raise _wrong("E10025", f"={path} is no JSON: {error}", 'write [{"op": "Add", ...}]') from error
     if isinstance(entries, dict):
@@ -107,7 +107,10 @@ def _entry(number: int, entry: Mapping[str, Any]) -> SingleOperator:
             if key == "input_desc" and desc.get("is_const"):
                 constants.append((n, _constant(f"{place}, {key} {n}", desc, *sides[0][n][:2])))
     attributes: dict[str, Any] = {}
-    for n, attr in enumerate(entry.get("attr") or []):
+    attrs = entry.get("attr") or []
+    if not isinstance(attrs, list):
+        raise _wrong("E10029", f"{place}: attr is no list", 'write [{"name": "axis", "type": "int", "value": 1}]')
+    for n, attr in enumerate(attrs):
         name, value = _attribute(f"{place}, attr {n}", attr)
         attributes[name] = value
     words = [f"{t.acl}_{form}" + "".join(f"_{d}" for d in dims) for side in sides for t, dims, form in side]
@@ -124,10 +127,10 @@ def _tensor(place: str, desc: Any) -> tuple[DType, tuple[int, ...], int]:
         raise _wrong("E10027", f"{place} is no tensor", 'write {"format": "ND", "shape": [8, 16], "type": "float16"}')
     _keys(place, desc, _DESC_KEYS, "E10027")
     type_, form, shape = desc.get("type"), desc.get("format", "ND"), desc.get("shape")
-    if type_ not in _TYPES:
+    if not isinstance(type_, str) or type_ not in _TYPES:
         raise _wrong("E10027", f"{place}: type is {type_!r}",
                      f"{did_you_mean(str(type_), _TYPES)}use one of {', '.join(_TYPES)}")  # fmt: skip
-    if form not in _FORMATS:
+    if not isinstance(form, str) or form not in _FORMATS:
         known = ", ".join(_FORMATS)
         raise _wrong("E10027", f"{place}: format is {form!r}",
                      f"{did_you_mean(str(form), _FORMATS)}use one of {known}: tensors are in plain order")  # fmt: skip
@@ -141,7 +144,8 @@ def _tensor(place: str, desc: Any) -> tuple[DType, tuple[int, ...], int]:
 def _constant(place: str, desc: Mapping[str, Any], dtype: DType, dims: tuple[int, ...]) -> bytes:
     values = desc.get("const_value")
     try:
-        array = np.array(values, dtype.numpy).reshape(-1)
+        with np.errstate(over="ignore"):
+            array = np.array(values, dtype.numpy).reshape(-1)
     except (TypeError, ValueError, OverflowError):
         array = None
     if values is None or array is None or array.size != math.prod(dims):
@@ -163,11 +167,11 @@ def _attribute(place: str, attr: Any) -> tuple[str, Any]:
         raise _wrong("E10029", f"{place}: name is missing or empty", form)
     name, type_, value = attr["name"], attr.get("type"), attr.get("value")
     kinds = [*_SCALARS, *(f"list_{k}" for k in _SCALARS), "list_list_int", "data_type"]
-    if type_ not in kinds:
+    if not isinstance(type_, str) or type_ not in kinds:
         raise _wrong("E10030", f"{place}: the type of {name} is {type_!r}",
                      f"{did_you_mean(str(type_), kinds)}use one of {', '.join(kinds)}")  # fmt: skip
     if type_ == "data_type":
-        if value not in _TYPES:
+        if not isinstance(value, str) or value not in _TYPES:
             raise _wrong("E10030", f"{place}: {name} is {value!r}", f"use one of {', '.join(_TYPES)}")
         return name, DTYPES[_TYPES[value]].acl
     depth, kind = type_.count("list_"), type_.replace("list_", "")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from acl_runtime.executor.guarded_memory import guarded_zeros
 from acl_runtime.executor.task_record import TASK
+from codegen.llvm.bounds_checks import sanitised
 
 LINE = 128
 MAX_THREADS = 64  # one bit each in `sleeping`
@@ -91,7 +93,9 @@ def address(array: np.ndarray) -> int:
 
 
 def aligned_zeros(nbytes: int) -> np.ndarray:
-    """Zeroed bytes that start on a line; pages are not touched before use."""
+    """Zeroed bytes that start on a line, untouched before use; with OPENATC_SANITISE between guard pages."""
+    if sanitised():
+        return guarded_zeros(nbytes, LINE)
     block = np.zeros(nbytes + LINE, np.uint8)
     start = -address(block) % LINE
     return block[start : start + nbytes]

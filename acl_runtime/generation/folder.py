@@ -3,7 +3,6 @@ called; `tokenizer.json` beside it is the tokenizer. Every field is checked befo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from acl_runtime.generation.roles import Names
 from tensor_types.errors import InvalidModel
+from tensor_types.json_text import parse_json
 
 CONFIG, TOKENIZER = "genai_config.json", "tokenizer.json"
 
@@ -31,7 +31,7 @@ def read_folder(folder: Path) -> ModelFolder:
     """InvalidModel names the field of the configuration that is missing or of another kind."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidModel(f"{path} cannot be read: {error}", remedy="give a folder with genai_config.json") from error
     read = _Reader(path)

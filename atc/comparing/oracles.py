@@ -19,6 +19,7 @@ from acl_runtime.om import open_package
 from atc.golden import Golden, golden_tensors, structure
 from atc.usage import UsageError
 from graph_opt.ir.text import parse as parse_graph
+from tensor_types.array_files import read_array
 from tensor_types.errors import EnvironmentProblem
 
 Oracle = Callable[[Path, Mapping[str, Any], Mapping[str, np.dtype]], Golden]
@@ -105,7 +106,7 @@ def _of_folder(folder: Path, model: Path, inputs: Mapping[str, Any], wanted: Map
         if name is None:
             continue
         try:
-            values[name] = np.load(path, allow_pickle=False)
+            values[name] = read_array(path)
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read {path}: {error}", where={"flag": "--against"},
                              remedy="give .npy files") from error  # fmt: skip
@@ -120,7 +121,7 @@ def _of_folder(folder: Path, model: Path, inputs: Mapping[str, Any], wanted: Map
 def dumped_inputs(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
     """The inputs among the tensors of a folder of dumps: what the dump was made of."""
     found = {name: folder / f"{file_name(name)}.npy" for name in names}
-    return {name: np.load(path, allow_pickle=False) for name, path in found.items() if path.is_file()}
+    return {name: read_array(path) for name, path in found.items() if path.is_file()}
 
 
 def file_name(tensor: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from acl_runtime.session import TensorInfo
 from atc.comparing.oracles import file_name
 from atc.usage import UsageError
+from tensor_types.array_files import read_array, read_arrays
 
 Samples = list[tuple[str, dict[str, Any]]]
 
@@ -73,13 +74,13 @@ def _of_file(
     if path.suffix.lower() in _IMAGES:
         yield path.name, {str(row["input"]): _image(path, row) for row in _image_rows(images, path)}
         return
-    loaded = np.load(path, allow_pickle=False)
+    loaded = read_arrays(path)
     if isinstance(loaded, np.ndarray):
         if len(inputs) != 1:
             raise ValueError(f"an array without a name, and the model has {len(inputs)} inputs")
         found = {inputs[0].name: loaded}
     else:
-        found = {name: loaded[name] for name in loaded.files}
+        found = loaded
     ranks = {t.name: t for t in inputs}
     if unknown := found.keys() - ranks.keys():
         raise ValueError(f"the model has no input {min(unknown)!r}")
@@ -107,8 +108,7 @@ def _parts(array: np.ndarray, tensor: TensorInfo) -> list[np.ndarray]:
 
 def _array(path: Path, tensor: TensorInfo) -> np.ndarray:
     if path.suffix == ".npy":
-        loaded: np.ndarray = np.load(path, allow_pickle=False)
-        return loaded
+        return read_array(path)
     data = np.fromfile(path, tensor.dtype)
     open_axes = [a for a, d in enumerate(tensor.shape or ()) if not isinstance(d, int)]
     if len(open_axes) > 1:

@@ -14,6 +14,7 @@ from atc.comparing.details import Detail
 from atc.comparing.rows import Difference, Isolated, Measured, Row
 from atc.usage import UsageError
 from atc.writing import writing
+from tensor_types.json_text import parse_json
 
 _KIND = "openatc comparison"
 
@@ -28,7 +29,7 @@ def save_run(path: Path, measured: Sequence[Measured], about: dict[str, str], fl
 def load_run(path: Path, flag: str = "--recheck") -> tuple[list[Measured], dict[str, str]]:
     """The measurements of a file and what it says about itself. UsageError if it is none."""
     try:
-        record = json.loads(path.read_bytes())
+        record = parse_json(path.read_bytes())
         if not isinstance(record, dict) or record.get("kind") != _KIND:
             raise ValueError("it is no saved comparison")
         found = [_measured(sample) for sample in record["samples"]]

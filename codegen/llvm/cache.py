@@ -14,8 +14,8 @@ import llvmlite
 
 from codegen.cache_files import CacheFiles, name_of, sources_digest
 from codegen.cache_folder import cache_folder
+from codegen.llvm.bounds_checks import code_name
 from codegen.llvm.workers import Compilation
-from codegen.targets.hosts import host_class
 from codegen.tile.verdicts import verdict_files
 
 DEFAULT_LIMIT = 1 << 30
@@ -38,7 +38,7 @@ class ObjectCache(CacheFiles):
 
     def key(self, program: bytes, target: object) -> str:
         """The file name of a serialised program's image."""
-        return name_of(generator_version(), host_class(target).name, hashlib.sha256(program).hexdigest())
+        return name_of(generator_version(), code_name(target), hashlib.sha256(program).hexdigest())
 
     def get(self, program: bytes, target: object) -> bytes | None:
         """The image, or None if it is absent, damaged or may be another user's."""
@@ -65,7 +65,7 @@ class CachedCompilation:
         self._cache, self._programs, self._target = cache, programs, target
         self._images: dict[bytes, bytes | None] = {p: cache.get(p, target) for p in programs}
         self.missing = [p for p, image in self._images.items() if image is None]
-        self._compilation = Compilation(self.missing, host_class(target).name, workers, self._keep)
+        self._compilation = Compilation(self.missing, code_name(target), workers, self._keep)
 
     def result(self) -> list[bytes]:
         """The images in the order of the programs. Raises as `Compilation.result`."""

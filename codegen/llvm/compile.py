@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import llvmlite.binding as llvm
 
+from codegen.llvm.bounds_checks import code_target
 from codegen.llvm.detect import machine_architecture
 from codegen.llvm.kernel_image import facts_of, pack_image
 from codegen.llvm.lower import lowering
@@ -72,11 +73,13 @@ def assembly(text: str, target: object) -> str:
 
 
 def compile_program(serialised: bytes, target: object) -> bytes:
-    """The kernel image (`kernel_image`) of a serialised tile program for a host class (a `Target` or its name).
+    """The kernel image (`kernel_image`) of a serialised tile program for a host class: a `Target` or its name, behind
+    which CHECKED may stand; the code then checks every access.
 
     InvalidModel or VerifyError if the text is no sound program: nothing else is ever compiled.
     """
-    program, bounds = read_program(serialised.decode("utf-8", "replace"), host_class(target).name)
-    lowered = lowering(program, target)
-    code = compile_text(lowered.text(), target)
+    host, checked = code_target(target)
+    program, bounds = read_program(serialised.decode("utf-8", "replace"), host.name)
+    lowered = lowering(program, host.name, checked)
+    code = compile_text(lowered.text(), host.name)
     return pack_image(facts_of(program, bounds, lowered.fn.name, lowered.storage.scratch_bytes), code)

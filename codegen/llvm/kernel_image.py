@@ -33,7 +33,7 @@ def facts_of(program: Program, bounds: Bounds, symbol: str, scratch_bytes: int) 
     return KernelFacts(
         symbol,
         scratch_bytes,
-        tuple((p.role, _bytes(p)) for p in program.params),
+        tuple((p.role, param_bytes(p)) for p in program.params),
         tuple((d.name, d.low, d.high) for d in program.dims),
         program.grid_size(),
         bounds,
@@ -79,7 +79,7 @@ def _is_sound(facts: KernelFacts) -> bool:
     return scalars and dims and all(role in ROLES for role, _ in facts.params)
 
 
-def _bytes(param: Param) -> Dim:
+def param_bytes(param: Param) -> Dim:
     """Bytes from the first to the last element of a parameter."""
     if param.strides is None:
         return product(param.shape) * param.dtype.bytes

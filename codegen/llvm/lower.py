@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from codegen.llvm.alias import resolve_aliases
+from codegen.llvm.bounds_checks import Checks, Range
 from codegen.llvm.checks import require
 from codegen.llvm.conversions import convert
 from codegen.llvm.dims_ssa import DimValues
 from codegen.llvm.indexed import emit_indexed
+from codegen.llvm.kernel_image import param_bytes
 from codegen.llvm.liveness import row_layouts, tiles_in_memory
 from codegen.llvm.matmul import emit_product
 from codegen.llvm.padded_load import emit_padded_load
@@ -106,7 +108,10 @@ class Units:
 class Lowering:
     """Emits one program for one host class."""
 
-    def __init__(self, program: Program, host: HostClass) -> None:
+    def __init__(self, program: Program, host: HostClass, checked: bool = False) -> None:
+        """`checked`: the text asks of every access whether it stays within its base (`bounds_checks`)."""
+        self.checked = checked
+        self.ranges: dict[str, Range] = {}
         self.program = resolve_aliases(program)
         self.fn = Function(
             symbol_name(program), ["ptr %args", "ptr %dims", "i64 %begin", "i64 %end", "ptr %scratch"],
@@ -124,6 +129,11 @@ class Lowering:
         for number, dim in enumerate(program.dims):
             value = dim.low if dim.low == dim.high else fn.load("i64", fn.offset("%dims", number, "i64"), 8)
             self.dims.bind(dim.name, value)
+        if self.checked:
+            for param in program.params:
+                low = pointers[param.name]
+                high = fn.offset(low, self.dims.value(param_bytes(param)), "i8")
+                self.ranges[low] = Range(low, high, param.role == "in")
         self.storage = Storage(fn, self.dims, program, pointers, "%scratch")
         nodes = schedule(program.body)
         found = Units()
@@ -146,6 +156,9 @@ class Lowering:
 
     def text(self) -> str:
         """The module, once it has run."""
+        if self.checked:
+            storage = self.storage
+            return Checks(self.fn, self.ranges, storage.allocations(), storage.scratch_bytes).text()
         return module_text([self.fn])
 
     def _nodes(self, nodes: list[Node]) -> None:
@@ -207,15 +220,15 @@ class Lowering:
         fn.when(condition, lambda: side(node.then), orelse)
 
 
-def lowering(program: Program, target: object) -> Lowering:
+def lowering(program: Program, target: object, checked: bool = False) -> Lowering:
     """The lowering of a verified program for a host class (a `Target` or its name): its text and its scratch memory
-    come from the same run."""
-    return _lowered(program, host_class(target))
+    come from the same run. `checked` as in `Lowering`."""
+    return _lowered(program, host_class(target), checked)
 
 
 @lru_cache(maxsize=8)
-def _lowered(program: Program, host: HostClass) -> Lowering:
-    done = Lowering(program, host)
+def _lowered(program: Program, host: HostClass, checked: bool) -> Lowering:
+    done = Lowering(program, host, checked)
     done.run()
     return done
 

@@ -54,6 +54,10 @@ class Storage:
             self.scratch_bytes += -(-size // ALIGNMENT) * ALIGNMENT
         return self.fn.offset(self._scratch, self._offsets[key], "i8")
 
+    def allocations(self) -> list[int]:
+        """Offsets in scratch of what was allocated."""
+        return list(self._offsets.values())
+
     def base_pointer(self, base: str) -> str:
         """The address of a base's first element."""
         if base in self._params:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.hostile import children
 
-KINDS = {"packages": "packages", "models": "models", "programs": "programs", "acl": "acl_calls", "aicpu": "aicpu",
+KINDS = {"packages": "packages", "models": "models", "programs": "programs", "acl": "acl_calls", "aicpu": "aicpu", "files": "files",
          "interruptions": "interruptions"}  # fmt: skip
 
 

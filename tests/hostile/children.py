@@ -38,7 +38,10 @@ class Report:
     def shown(self) -> str:
         rows = [f"{self.kind}: {self.cases} cases, {len(self.findings)} findings"]
         rows += [f"  {count:8} {outcome}" for outcome, count in self.outcomes.most_common(30)]
-        return "\n".join([*rows, *(f"  FOUND {f}" for f in self.findings[:40])])
+        alike = Counter(found.partition(": ")[2] for found in self.findings)
+        first = {cause: next(f for f in self.findings if f.partition(": ")[2] == cause) for cause in alike}
+        rows += [f"  FOUND {count} x {first[cause]}" for cause, count in alike.most_common(40)]
+        return "\n".join(rows)
 
 
 def run(kind: str, count: int, seed: int, folder: Path, batch: int = _BATCH) -> Report:

@@ -16,6 +16,7 @@ import onnx
 
 from acl_runtime import InferSession
 from acl_runtime.device import DeviceError, DeviceModel
+from acl_runtime.device.watch import Watch
 from acl_runtime.om import FusedGraph, open_package, write_package
 from atc.conversion import convert
 from tests.hostile.sources import LATE, model
@@ -106,7 +107,7 @@ class Case:
         kind = draw.random()
         if kind < 0.15:
             try:
-                description = DeviceModel(1, str(path), 1).description
+                description = DeviceModel(1, str(path), 1, Watch()).description
                 return f"described: {len(description.inputs)} inputs"
             except DeviceError as error:
                 return f"device code {int(error.code)}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from packages import write
+from packages import host, write
 
 from acl_runtime import InferSession
+from acl_runtime.om import PackageError, open_package, write_package
 from graph_opt.plan import KernelRecord, Scheduled, TaskOperand, ValueInfo
 from tensor_types.dims import Dim, dim
 from tensor_types.dtypes import F32
-from tensor_types.errors import ResourceLimit
+from tensor_types.errors import OpenAtcError, ResourceLimit
 
 
 def _model(path: Path, body: str, size: Dim) -> InferSession:
@@ -58,3 +62,61 @@ def test_a_tile_beyond_its_source_is_no_alias_of_it(tmp_path: Path) -> None:
     secret = np.full(64, 7, np.float32)
     [y] = InferSession(0, tmp_path / "m.om").infer([secret[:4]])
     assert (y[:4] == 7).all() and not (y[4:] == 7).any()
+
+
+def _changed(path: Path, change: Callable[[dict[str, Any]], None]) -> InferSession:
+    """A model of y = copy of x over n elements whose plan was changed under right digests."""
+    values = [ValueInfo("x", F32, (dim("n"),), "input"), ValueInfo("y", F32, (dim("n"),), "temporary")]
+    write(path, values, [host("Relu", ["x"], ["y"])], ["x"], ["y"], dims={"n": (0, None)})
+    package = open_package(path)
+    names = {s.name for s in package.sections()} - {"header", "model_def"}
+    sections = {name: bytes(package.section(name)) for name in names}
+    [name] = [n for n in sections if n.endswith("/plan")]
+    plan = json.loads(sections[name])
+    change(plan["segments"][0])
+    sections[name] = json.dumps(plan).encode()
+    graph, header = package.graph(), package.header
+    path.unlink()  # a mapped file is never written into
+    write_package(path, graph, sections, header)
+    return InferSession(0, path)
+
+
+def test_an_output_that_copies_another_shape_is_refused(tmp_path: Path) -> None:
+    def change(segment: dict[str, Any]) -> None:
+        segment["output_copies"] = [[0, 0]]
+        segment["values"][segment["outputs"][0]]["shape"] = ["n + 1"]
+        segment["tasks"] = []
+
+    with pytest.raises(PackageError, match=r"an output of \[5\] is a copy of \[4\]"):
+        _changed(tmp_path / "m.om", change).infer([np.ones(4, np.float32)])
+
+
+def test_an_output_that_copies_another_dtype_is_refused(tmp_path: Path) -> None:
+    def change(segment: dict[str, Any]) -> None:
+        segment["output_copies"] = [[0, 0]]
+        segment["values"][segment["outputs"][0]]["dtype"] = "i32"
+        segment["tasks"] = []
+
+    with pytest.raises(PackageError, match="is a copy of"):
+        _changed(tmp_path / "m.om", change).infer([np.ones(4, np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("extent", "reason"), [(-1, "negative extent"), ("n - 9", "negative for these input shapes")]
+)
+def test_negative_sizes_are_refused(tmp_path: Path, extent: Dim | str, reason: str) -> None:
+    def change(segment: dict[str, Any]) -> None:
+        segment["values"][segment["outputs"][0]]["shape"] = [extent]
+
+    with pytest.raises(OpenAtcError, match=reason) as raised:
+        _changed(tmp_path / "m.om", change).infer([np.ones(4, np.float32)])
+    assert raised.value.code != "E19999"
+
+
+def test_a_tensor_in_a_format_without_way_back_is_refused(tmp_path: Path) -> None:
+    def change(segment: dict[str, Any]) -> None:
+        value = segment["values"][segment["outputs"][0]]
+        value["shape"], value["format"] = [3], "points(0,2)"
+
+    with pytest.raises(PackageError, match="cannot be read"):
+        _changed(tmp_path / "m.om", change)
