@@ -145,6 +145,8 @@ def test_proves_what_kernels_need(a: Dim, b: Dim, ranges: dict[str, Range]) -> N
         (dim("i") * n, dim("i") * m, {"i": (0, 7), "m": (1, 9), "n": (1, 9)}),
         (dim("i") * n + 3, dim("i") * m + 5, {"i": (0, m), "m": (1, None), "n": (1, None)}),
         (dim("i") * n, dim("i") * n * m, {"i": (-3, 7), "m": (1, None), "n": (1, None)}),
+        # A square is least in the middle.
+        (dim("i") * dim("i"), 4, {"i": (-3, 2)}),
         # The other factor of i may be negative.
         (-5 * m, dim("i") * dmin(m - n, 3), {"i": (0, 5), "m": (0, 9), "n": (0, None)}),
     ],

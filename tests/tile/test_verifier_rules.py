@@ -49,6 +49,8 @@ STATEMENTS = {
     "accumulating matmul in place": (f"TMATMUL_ACC a{ALL}, b{ALL}, a{ALL}", SQUARE, "", "overlaps the source a"),
     "gather in place": (f"TGATHER a{ALL}, a{ALL}, i{ALL} axis=0", SQUARE, "", "overlaps the source a"),
     "scatter in place": (f"TSCATTER a{ALL}, a{ALL}, i{ALL} axis=0", SQUARE, "", "overlaps the source a"),
+    "reduction of what it repeats, in place": ("TROWSUM a[_0, 0]{16, 16}, a[_0, 0]{16, 16} axes=(1)", SQUARE, "",
+                                               "overlaps the source a"),
     "reduction in place": ("TROWSUM a[_0, 0]{16, 16}, a[_0, _1]{16, 16} axes=(1)", SQUARE, "", "overlaps the source a"),
 }  # fmt: skip
 
