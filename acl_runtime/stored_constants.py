@@ -5,7 +5,7 @@ them: for instances that want another form, for comparison, and by `strip`. The 
 
     name -> {"dtype", "shape", "offset" into `weights`, "form": {"permute", "reshape", "packing"} unless canonical}
     name -> {"dtype", "shape", "strings"}
-    name -> {"dtype", "shape", "of": name of a constant that has bytes, "steps"} as `tensor_types.recipes.along` reads
+    name -> {"dtype", "shape", "of": name of a constant that has bytes, "steps"} as `recipe_paths.along` reads
 
 The last kind has no bytes: it is what an instance for a chip makes of the host's, evaluated when that chip is run.
 """
@@ -26,7 +26,8 @@ from tensor_types import recipes
 from tensor_types.dims import evaluate
 from tensor_types.dtypes import DTYPES
 from tensor_types.formats import PLAIN, Bits, Format, parse_format
-from tensor_types.recipes import Recipe, Source, along, blocks, path_from
+from tensor_types.recipe_paths import along, path_from
+from tensor_types.recipes import Recipe, Source, blocks
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 _MOST_PADDING = 1.05

@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 
 from tensor_types.dtypes import BF16, F16, F32, I8
 from tensor_types.formats import FRACTAL_NZ, Format, Pad, panels
+from tensor_types.recipe_paths import along, path_from
 from tensor_types.recipes import (
     SMALL,
     Computed,
     Recipe,
     Source,
-    along,
     blocks,
     cast,
     converted,
     cut,
     join,
     pack,
-    path_from,
     permute,
     reshape,
     scale,
