@@ -30,7 +30,8 @@ _TABLE = (
     PassRow("fold-constants", "Nodes whose inputs are constants are computed at convert time."),
     PassRow("remove-identities", "Nodes whose result is one of their inputs, bit for bit, go."),
     PassRow("compose-reshapes", "Chains of Reshape, Squeeze, Unsqueeze and Flatten become one Reshape."),
-    PassRow("select-branches", "An If whose condition is known is replaced by the branch that runs."),
+    # The reader leaves the branch that does not run unread, so an If with it must not stay.
+    PassRow("select-branches", "An If whose condition is known is replaced by the branch that runs.", required=True),
     PassRow(
         "simplify-arithmetic", "Exact rewrites: squares, divisions by powers of two, double negations, double Casts."
     ),
