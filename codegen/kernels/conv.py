@@ -220,7 +220,7 @@ class _Lowering:
         weight = task.operand(self.w, shape=transformed_shape(conv, tiling), permute=permute, packing=packing)
 
         def finish(acc: View, index: tuple[Dim, ...]) -> None:
-            self._finish(space, acc, task.tile_shape(acc.base)[2 - len(conv.axes) :], index, False, self.bias)
+            self._finish(space, acc, task.tile_shape(acc.base)[-len(conv.axes) - 1 :], index, False, self.bias)
 
         emit_winograd(task, conv, tiling, x, weight, finish)
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]

@@ -43,6 +43,8 @@ _OUTPUTS = {1: 1, 2: 5, 3: 4, 4: 5, 5: 4, 6: 3, 7: 2}
 """Outputs of a tile by taps of the window: 6 points where these save half of the products, 8 for longer windows."""
 _TILES, _TILES_OF_A_LINE = 16, 32
 """Tiles of a block: rows enough that weights from L3 keep up, few enough that their points stay in L2."""
+_MOST_DILATION = 128
+"""A block has as many tiles at least: more of them leave L2."""
 _USUAL = (32, 64)
 """Output rows and columns where they are known at run time only."""
 _PARALLEL = 4
@@ -87,7 +89,11 @@ def is_possible(shape: ConvShape, target: Target) -> bool:
     """True if there is a scheme for the convolution."""
     if target.explicit_memory or shape.dtype != F32 or shape.plain or shape.groups > 1 or len(shape.axes) > 2:
         return False
-    return all(a.stride == a.dilation == 1 and a.kernel in _OUTPUTS for a in shape.axes) and max(shape.kernel) > 1
+    if any(a.stride > 1 or a.kernel not in _OUTPUTS for a in shape.axes) or max(shape.kernel) == 1:
+        return False
+    if all(a.dilation == 1 for a in shape.axes):
+        return True
+    return len(shape.axes) == 1 and shape.axes[0].dilation <= _MOST_DILATION
 
 
 def _usual_outputs(shape: ConvShape) -> list[int]:
@@ -100,11 +106,16 @@ def _usual_outputs(shape: ConvShape) -> list[int]:
 def _preferred(shape: ConvShape, target: Target) -> WinogradTiling:
     lanes = target.vector_bytes // shape.dtype.bytes
     outputs = tuple(_OUTPUTS[a.kernel] for a in shape.axes)
-    totals = [-(-n // m) for n, m in zip(_usual_outputs(shape), outputs, strict=True)]
+    totals = [
+        -(-n // (m * a.dilation)) * a.dilation
+        for n, m, a in zip(_usual_outputs(shape), outputs, shape.axes, strict=True)
+    ]
     most = _TILES if len(totals) == 2 else _TILES_OF_A_LINE
     tiles = [1] * len(totals)
     for i in reversed(range(len(totals))):
         tiles[i] = even_block(totals[i], max(1, most // prod(tiles[i + 1 :])))
+    if shape.axes[-1].dilation > 1:
+        tiles = [most]
     blocks = prod(-(-n // size) for n, size in zip(totals, tiles, strict=True))
     blocks *= shape.batch if isinstance(shape.batch, int) else 1
     panel = panel_width(shape.features, 2 * lanes, lanes)
@@ -122,7 +133,8 @@ def is_faster(shape: ConvShape, target: Target) -> bool:
     rate = target.cube.rate(shape.dtype)
     usual = _usual_outputs(shape)
     positions = shape.batch if isinstance(shape.batch, int) else 1
-    tiles = prod(-(-n // m) for n, m in zip(usual, tiling.outputs, strict=True)) * positions
+    runs = (n * a.dilation for n, a in zip(tiling.outputs, shape.axes, strict=True))
+    tiles = prod(-(-n // r) * a.dilation for n, r, a in zip(usual, runs, shape.axes, strict=True)) * positions
     positions *= prod(usual)
     axes = sum(kernel > 1 for kernel in shape.kernel)
     points, taps = prod(s.points for s in schemes(shape, tiling)), prod(shape.kernel)
@@ -165,10 +177,17 @@ def emit_winograd(
 
     x is [batch, axes.., channels], channels-last, the convolution of one or two axes with stride 1.
     """
-    _Winograd(b, shape, tiling, x, w, finish).emit()
+    if shape.axes[-1].dilation > 1:
+        from codegen.kernels.winograd_dilated import DilatedWinograd  # which is one of these
+
+        DilatedWinograd(b, shape, tiling, x, w, finish).emit()
+    else:
+        Winograd(b, shape, tiling, x, w, finish).emit()
 
 
-class _Winograd:
+class Winograd:
+    """Emits one convolution."""
+
     def __init__(
         self, b: ProgramBuilder, shape: ConvShape, tiling: WinogradTiling, x: Buffer, w: Buffer, finish: Finish
     ) -> None:
@@ -186,14 +205,7 @@ class _Winograd:
     def emit(self) -> None:
         b, shape, tiling = self.b, self.shape, self.tiling
         n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
-        starts: list[Dim] = []
-        counts: list[Dim] = []
-        for i, (a, s, tiles) in enumerate(zip(self.axes, self.schemes, self.tiles, strict=True)):
-            block = tiles * s.outputs
-            whole = isinstance(a.out, int) and a.out <= block
-            start: Dim = 0 if whole else b.grid(f"o{i}", ceildiv(a.out, block)) * block
-            starts.append(start)
-            counts.append(a.out if whole else extent_of(block, start, a.out))
+        starts, counts = self._grid()
         panels = -(-shape.features // tiling.panel)
         per_part = -(-panels // tiling.split)
         parts = -(-panels // per_part)
@@ -207,15 +219,35 @@ class _Winograd:
         with b.loop("q", extent) as q:
             self._panel(first + q, panels, n, starts, counts)
 
+    def _grid(self) -> tuple[list[Dim], list[Dim]]:
+        """Declares the grid of the positions: first output and number of outputs of a block along each axis."""
+        b = self.b
+        starts: list[Dim] = []
+        counts: list[Dim] = []
+        for i, (a, s, tiles) in enumerate(zip(self.axes, self.schemes, self.tiles, strict=True)):
+            block = tiles * s.outputs
+            whole = isinstance(a.out, int) and a.out <= block
+            start: Dim = 0 if whole else b.grid(f"o{i}", ceildiv(a.out, block)) * block
+            starts.append(start)
+            counts.append(a.out if whole else extent_of(block, start, a.out))
+        return starts, counts
+
+    def _part(self) -> int:
+        return min(self.shape.channels, _PART)
+
+    def _row(self) -> int:
+        """Elements from one tile of x to the next."""
+        return self.shape.channels + _SKEW
+
     def _declare(self) -> None:
         b, dtype, panel = self.b, self.shape.dtype, self.tiling.panel
         (_, across), (t0, t1) = self.schemes, self.tiles
         self.total = t0 * t1
-        self.part = min(self.shape.channels, _PART)
+        self.part = self._part()
         self.width = t1 * across.outputs + across.taps - 1
         self.padded = b.tile("padded", dtype, (self.schemes[0].points, self.width, self.part))
         self.columns = b.tile("columns", dtype, (self.schemes[0].points, self.width, self.part))
-        self.inputs = b.tile("x", dtype, (self.points, self.total, self.shape.channels + _SKEW))
+        self.inputs = b.tile("x", dtype, (self.points, self.total, self._row()))
         self.products = b.tile("y", dtype, (self.points, self.total, panel), "L0C")
         down, across = self.schemes
         self.rows = b.tile("rows", dtype, (down.outputs, across.points, t1, panel))
@@ -224,7 +256,7 @@ class _Winograd:
     # Input
     def _transform_input(self, n: Dim, starts: Sequence[Dim]) -> None:
         channels, part = self.shape.channels, self.part
-        with self.b.loop("t", self.tiles[0]) as t:
+        with self.b.loop("t", 1 if self.axes[-1].dilation > 1 else self.tiles[0]) as t:
             if part == channels:
                 self._transform_part(n, starts, t, 0, channels)
             else:
@@ -271,13 +303,17 @@ class _Winograd:
             point = (i, j)[2 - self.rank :]
             weight = self.w.view(p, *point, axis(0), axis(1), shape=(shape.channels, columns))
             b.matmul(block, source, weight, nm=1, nk=1)
-        with b.loop("u", self.tiles[0]) as t:
+        self._results(n, starts, counts, columns, p * panel)
+
+    def _results(self, n: Dim, starts: Sequence[Dim], counts: Sequence[Dim], columns: Dim, first: Dim) -> None:
+        """From the products of a panel, whose first output channel is `first`, to what `finish` takes."""
+        with self.b.loop("u", self.tiles[0]) as t:
             self._transform_output(t, columns)
         kept = counts[2 - self.rank :]
         inner = tuple(axis(i) for i in range(self.rank + 1))
         place = (0,) * (2 - self.rank)
         result = self.outputs.view(*place, *inner, shape=(*kept, columns))
-        channel = p * panel + axis(self.rank)
+        channel = first + axis(self.rank)
         positions = (s + axis(i) for i, s in enumerate(starts[2 - self.rank :]))
         self.finish(result, (n, *positions, channel))
 

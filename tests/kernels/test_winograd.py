@@ -28,6 +28,9 @@ GEOMETRIES = [
     ((3, 35, 250), (20, 35, 3), "4 tiles=32 panel=16 split=1", {"pads": [1, 1]}),
     ((1, 8, 50), (24, 8, 6), "3 tiles=7 panel=16 split=2", {"auto_pad": "SAME_UPPER"}),
     ((1, 16, 9, 11), (16, 16, 3, 3), "6x2 tiles=1x2 panel=16 split=1", {"pads": [1, 1, 1, 1]}),
+    ((1, 16, 101), (24, 16, 3), "4 tiles=8 panel=16 split=2", {"dilations": [4], "pads": [4, 3]}),
+    ((2, 40, 150), (8, 40, 3), "4 tiles=8 panel=8 split=1", {"dilations": [24], "pads": [0, 9]}),
+    ((1, 8, 61), (8, 8, 5), "4 tiles=4 panel=8 split=1", {"dilations": [2], "pads": [4, 4]}),
     ((1, 8, 9, 9), (8, 8, 2, 2), "5x5 tiles=2x2 panel=8 split=1", {"pads": [1, 0, 0, 1]}),
 ]
 
