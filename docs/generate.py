@@ -269,7 +269,14 @@ def raised_codes() -> dict[str, set[str]]:
     trees = {path: ast.parse(path.read_text()) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
     for tables in ("tensor_types/error_codes.py", "atc/foreign_codes.py"):
         del trees[ROOT / tables]
-    nodes = [(path.relative_to(ROOT).parts[0], node) for path, tree in trees.items() for node in ast.walk(tree)]
+    kinds = (ast.ClassDef, ast.Constant, ast.Call)
+    nodes = [
+        (room, node)
+        for path, tree in trees.items()
+        for room in [path.relative_to(ROOT).parts[0]]
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+    ]
     parents: dict[str, str] = {}
     defaults: dict[str, ast.Constant] = {}
     for _, node in nodes:

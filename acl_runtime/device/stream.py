@@ -39,7 +39,12 @@ class Stream:
     def __init__(self, context: object) -> None:
         self.context = context
         self.number = next(_numbers)
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
+        """The worker waits here for a task, or for the end."""
+        self._passed = threading.Condition(self._lock)
+        """Whoever synchronises waits here for a count of finished tasks, which stands in `_targets`."""
+        self._targets: list[int] = []
         self._tasks: deque[_Task] = deque()
         self._submitted = 0
         self._finished = 0
@@ -52,7 +57,7 @@ class Stream:
         self, task: Callable[[], None], marker: bool = False, release: Callable[[], None] = lambda: None
     ) -> None:
         """Queues a task. STREAM_CONTEXT if the stream is closed."""
-        with self._condition:
+        with self._lock:
             if self._closed:
                 raise DeviceError(Code.STREAM_CONTEXT, "the stream is closed: its context was destroyed")
             if self._worker is None:
@@ -60,41 +65,47 @@ class Stream:
                 self._worker.start()
             self._tasks.append(_Task(task, marker, release))
             self._submitted += 1
-            self._condition.notify_all()
+            self._filled.notify()
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Waits until what is queued now has ended. Raises the first failure since the last call that told of one, or
         STREAM_SYNC_TIMEOUT after `timeout` seconds."""
-        with self._condition:
+        with self._lock:
             target = self._submitted
-            if not self._condition.wait_for(lambda: self._finished >= target, timeout):
-                raise DeviceError(Code.STREAM_SYNC_TIMEOUT, f"the stream is not done after {timeout} s")
+            if self._finished < target:
+                self._targets.append(target)
+                try:
+                    if not self._passed.wait_for(lambda: self._finished >= target, timeout):
+                        raise DeviceError(Code.STREAM_SYNC_TIMEOUT, f"the stream is not done after {timeout} s")
+                finally:
+                    self._targets.remove(target)
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     def is_idle(self) -> bool:
         """Whether every task has ended."""
-        with self._condition:
+        with self._lock:
             return self._finished == self._submitted
 
     def close(self) -> None:
         """Lets queued tasks end and stops the worker. May be repeated."""
-        with self._condition:
+        with self._lock:
             self._closed = True
-            self._condition.notify_all()
+            self._filled.notify()
         self.join()
 
     def drop(self) -> None:
         """Stops the worker after the task that runs; of those behind it only markers are run."""
-        with self._condition:
+        with self._lock:
             self._closed = True
             dropped = [t for t in self._tasks if not t.is_marker]
             self._finished += len(dropped)
             self._tasks = deque(t for t in self._tasks if t.is_marker)
             for task in dropped:
                 task.release()
-            self._condition.notify_all()
+            self._filled.notify()
+            self._tell()
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the end of the worker of a stream that was closed or dropped."""
@@ -105,19 +116,25 @@ class Stream:
     def _work(self) -> None:
         _running.number = self.number
         while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._tasks or self._closed)
-                if not self._tasks:
-                    return
+            with self._lock:
+                while not self._tasks:
+                    if self._closed:
+                        return
+                    self._filled.wait()
                 task = self._tasks.popleft()
                 skipped = self._failure is not None and not task.is_marker
             failure = None if skipped else _failure_of(task.run)
             task.release()
             del task  # it holds memory of the caller
-            with self._condition:
+            with self._lock:
                 self._failure = self._failure or failure
                 self._finished += 1
-                self._condition.notify_all()
+                self._tell()
+
+    def _tell(self) -> None:
+        """Wakes those whose tasks have ended."""
+        if self._targets and min(self._targets) <= self._finished:
+            self._passed.notify_all()
 
 
 def _failure_of(task: Callable[[], None]) -> DeviceError | None:
