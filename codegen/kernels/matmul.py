@@ -17,6 +17,7 @@ from codegen.kernels.block_emitter import Operand
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.cube_blocks import CubeBlock, best_blocks, powers
 from codegen.kernels.elementwise import ElementwiseEmitter
+from codegen.kernels.matmul_problem import check_broadcast, leading_axes, problem_of
 from codegen.kernels.memory_paths import MemoryPaths, Part, accumulator_dtype
 from codegen.kernels.operands import NotLowerable, block_extent, body_of, outer_outputs, outer_values, shape_of
 from codegen.kernels.region_space import Space
@@ -32,7 +33,6 @@ from tensor_types.dims import Dim, ceildiv, product
 from tensor_types.dtypes import BF16, F16, F32, I32
 from tensor_types.formats import panels
 
-ANCHORS = frozenset({"MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"})
 _USUAL_ROWS = 256
 """Rows that a run-time m is blocked for."""
 _RUN_TIME_BLOCK = 96
@@ -72,65 +72,6 @@ class CubeMatmulTiling(Tiling, kind="matmul_cube", place="chip"):
     vector: int
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The product of a Fused node: its operands as matrices, transposition undone."""
-
-    anchor: Node
-    a: Value
-    b: Value
-    k: Dim
-    n: Dim
-    trans_a: bool
-    trans_b: bool
-    alpha: float
-    a_zero: Value | None
-    b_zero: Value | None
-
-    @property
-    def packed(self) -> bool:
-        """True if b is a constant, which can have any form."""
-        return self.b.is_constant
-
-
-def problem_of(node: Node) -> Problem:
-    """Reads the anchor of the body; NotLowerable if it is none or its operands have an unexpected form."""
-    nodes = body_of(node).nodes
-    anchor = nodes[0]
-    if anchor.op not in ANCHORS:
-        raise NotLowerable(f"{anchor.op} is no product")
-    values = outer_values(node)
-    a, b = (_value(anchor, i, values) for i in (0, 1))
-    zeros = [_zero_point(anchor, i, values) for i in (2, 3)] if anchor.op == "MatMulInteger" else [None, None]
-    sa, sb = shape_of(a), shape_of(b)
-    if len(sa) < 2 or len(sb) < 2 or not a.format.is_plain or not b.format.is_plain:
-        raise NotLowerable("operands need two axes at least in plain order")
-    trans_a, trans_b = (bool(anchor.attrs.get(name, 0)) for name in ("transA", "transB"))
-    k_a, k_b = sa[-2 if trans_a else -1], sb[-1 if trans_b else -2]
-    k = k_a if isinstance(k_a, int) else k_b
-    alpha = float(anchor.attrs.get("alpha", 1.0))  # type: ignore[arg-type]
-    return Problem(anchor, a, b, k, sb[-2 if trans_b else -1], trans_a, trans_b, alpha, zeros[0], zeros[1])
-
-
-def _zero_point(node: Node, index: int, values: dict[str, Value]) -> Value | None:
-    """The zero point of an operand, None when it is 0; NotLowerable unless it is one number."""
-    inner = node.input(index)
-    if inner is None:
-        return None
-    value = values.get(inner.name, inner)
-    if value.data is not None and not value.data.any():
-        return None
-    if any(d != 1 for d in shape_of(value)):
-        raise NotLowerable("a zero point for each row or column")
-    return value
-
-
-def _value(node: Node, index: int, values: dict[str, Value]) -> Value:
-    value = node.inputs[index]
-    assert value is not None
-    return values.get(value.name, value)
-
-
 def lower_matmul(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
     """One task for a Fused node of family matmul; NotLowerable says why there is none."""
     kernel = _Lowering(node, target)
@@ -167,8 +108,8 @@ class _Lowering:
             raise NotLowerable("results differ in shape or format from the product")
         self._check_extras()
         rank = len(result)
-        left = Value("", p.a.dtype, (*_lead(p.a, rank), result[-2], 1))
-        right = Value("", p.b.dtype, (*_lead(p.b, rank), 1, result[-1]))
+        left = Value("", p.a.dtype, (*leading_axes(p.a, rank), result[-2], 1))
+        right = Value("", p.b.dtype, (*leading_axes(p.b, rank), 1, result[-1]))
         apart = (rank - 2, rank - 1) if p.trans_a else (rank - 1,)
         seen = [left, right, *self.attached.extras.values(), *(o for _, o in outputs)]
         space = Space(self.task, result, p.a.format, seen, apart)
@@ -231,9 +172,9 @@ class _Lowering:
             shape = shape_of(v)
             if len(shape) > len(result) or not v.format.is_plain:
                 raise NotLowerable("an operand with more axes than the product, or not in plain order")
-            _check_broadcast(v.name, shape, result[len(result) - len(shape) :])
+            check_broadcast(v.name, shape, result[len(result) - len(shape) :])
         for v in (p.a, p.b):
-            _check_broadcast(v.name, _lead(v, len(result)), result[:-2])
+            check_broadcast(v.name, leading_axes(v, len(result)), result[:-2])
 
     def _groups(self, value: Value, always: Sequence[int]) -> list[int]:
         places = self.space._places(value)
@@ -476,14 +417,3 @@ class _Lowering:
         store_results(paths, emitter, self.outputs, operands, lambda value: view(value, "out"))
 
 
-def _check_broadcast(name: str, shape: Sequence[Dim], result: Sequence[Dim]) -> None:
-    """NotLowerable unless it is known which axes repeat."""
-    for size, whole in zip(shape, result, strict=True):
-        if size != 1 and size != whole:
-            raise NotLowerable(f"{name}: extent {size} against {whole} may or may not broadcast")
-
-
-def _lead(value: Value, rank: int) -> tuple[Dim, ...]:
-    """The batch axes of an operand of a product of `rank` axes."""
-    lead = shape_of(value)[:-2]
-    return (*(1 for _ in range(rank - 2 - len(lead))), *lead)
