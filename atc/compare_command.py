@@ -150,10 +150,12 @@ def _about(comparer: Comparer, measured: list[Measured], package: Path | None, a
     """What reports say of the run itself."""
     import sys
 
+    from atc import __version__
     from atc.comparing.rows import digest_of
 
     return {
-        "model": str(comparer.model), "package": str(package or "converted on the way"), "against": against,
+        "tool": f"openatc {__version__}", "model": str(comparer.model),
+        "package": str(package or "converted on the way"), "against": against,
         "command": " ".join(["atc", *sys.argv[1:]]), "inputs": digest_of([feeds for _, feeds in comparer.samples]),
     }  # fmt: skip
 
@@ -197,11 +199,11 @@ def _report(
     if msit_csv := files["--msit_csv"]:
         write_msit_csv(msit_csv, found)
     if junit := files["--junit"]:
-        write_junit(junit, found, Path(about["model"]).stem)
+        write_junit(junit, found, Path(about["model"]).stem, about)
     if html := files["--html"]:
         write_page(html, found, about)
     if json:
-        print_json({**found.as_dict(), **verdicts})
+        print_json({**found.as_dict(), **verdicts, "about": about})
         return
     several = len(found.samples) > 1
     columns = ["tensor", "state", "kernel", "dtype", "cosine", "rel L2", *(["mean", "worst of"] if several else []),

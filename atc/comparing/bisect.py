@@ -18,7 +18,7 @@ from atc.pass_table import switchable
 from atc.precision_files import Wish
 from atc.writing import writing
 from frontend import read_model
-from tensor_types.errors import InvalidModel
+from tensor_types.errors import InvalidModel, OpenAtcError
 
 _ROUNDS = 8
 """Sets of nodes that are tried before giving up: each keeps what the last one left at fault."""
@@ -81,7 +81,15 @@ def guilty_passes(probe: Probe) -> str:
     """A verdict in a line: the pass to blame, or what else it must be."""
     if probe().verdict != "fail":
         return "nothing to bisect: the comparison does not fail"
-    guilty = bisect_passes(lambda disabled: probe(disabled).verdict == "fail", switchable())
+
+    def fails(disabled: Sequence[str]) -> bool:
+        try:
+            return probe(disabled).verdict == "fail"
+        except OpenAtcError as error:  # without them the model cannot be converted: no way out of the failure
+            probe.say(f"probe {probe.count}: {error.code} without {len(disabled)} passes")
+            return True
+
+    guilty = bisect_passes(fails, switchable())
     if not guilty:
         return "no optional pass: it fails without them all too; a required pass, a kernel or the dtype is to blame"
     flags = " ".join(f"--disable_pass={name}" for name in guilty)

@@ -56,10 +56,18 @@ def write_msit_csv(path: Path, found: Comparison, flag: str = "--msit_csv") -> N
     _write(path, flag, _MSIT, lines())
 
 
-def write_junit(path: Path, found: Comparison, name: str, flag: str = "--junit") -> None:
-    """A test case a compared tensor: failed where its verdict is fail, an error where nothing could judge it."""
+def write_junit(
+    path: Path, found: Comparison, name: str, about: Mapping[str, str], flag: str = "--junit"
+) -> None:  # fmt: skip
+    """A test case a compared tensor: failed where its verdict is fail, an error where nothing could judge it.
+
+    `about` becomes properties of the suite.
+    """
     cases = [r for r in (*found.rows, *found.outputs) if r.found is not None or r.verdict != "pass"]
     suite = ElementTree.Element("testsuite", name=_text(name), tests=str(len(cases)), skipped="0")
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in about.items():
+        ElementTree.SubElement(properties, "property", name=key, value=_text(value))
     counts = {"failures": 0, "errors": 0}
     outputs = set(map(id, found.outputs))
     for row in cases:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from acl_runtime.om.replace_file import replace_file
-from atc import __version__
 from atc.comparing.details import Detail
 from atc.comparing.rows import Difference, Isolated, Measured, Row
 from atc.usage import UsageError
@@ -21,7 +20,7 @@ _KIND = "openatc comparison"
 
 def save_run(path: Path, measured: Sequence[Measured], about: dict[str, str], flag: str = "--save") -> None:
     """The file, whole or not at all. `about` tells of model, package, command and inputs."""
-    record = {"kind": _KIND, "tool": f"openatc {__version__}", **about, "samples": [asdict(m) for m in measured]}
+    record = {"kind": _KIND, **about, "samples": [asdict(m) for m in measured]}
     with writing(flag), replace_file(path) as file:
         file.write(json.dumps(record, separators=(",", ":")).encode())
 

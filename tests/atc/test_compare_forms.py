@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import small_models
-from faults import spoil_graphs, wrong_constant
+from faults import spoil_graphs, spoil_kernel, wrong_constant
 from PIL import Image
 
 from atc.compare_model import Comparer, Settings
@@ -22,6 +22,7 @@ from atc.comparing.samples import read_samples
 from atc.conversion import convert
 from atc.options import Options
 from atc.usage import UsageError
+from models.builders.genai_decoder import build
 
 N, info, array = onnx.helper.make_node, small_models.info, small_models.array
 RNG = np.random.default_rng(11)
@@ -191,6 +192,25 @@ def test_the_smallest_part_that_fails(atc: Any, tmp_path: Path, monkeypatch: pyt
     session = onnxruntime.InferenceSession(str(tmp_path / "small.onnx"))
     assert session.run(None, {n: inputs[n] for n in inputs.files})[0].shape == (2, 8)
     assert atc("compare", tmp_path / "small.onnx", "--input", tmp_path / "small.npz")[0] == 6
+
+
+def test_states_are_inputs_and_outputs_to_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches that a decoder writes in place: their content before goes to onnxruntime, rows in use are compared."""
+    model = build(layers=1, hidden=32, heads=2, kv_heads=1, inner=32, vocabulary=32, positions=64)
+    onnx.save(model, tmp_path / "d.onnx")
+    convert(tmp_path / "d.onnx", tmp_path / "d.om", Options(cache_capacity=24))
+    feeds = {"input_ids": np.array([[5]]), "attention_mask": np.ones((1, 8), np.int64)}
+    for stale in (False, True):
+        if stale:
+            spoil_kernel(monkeypatch, "GroupQueryAttention", stale=True)
+        with Comparer(tmp_path / "d.onnx", tmp_path / "d.om", Settings()) as comparer:
+            found = comparer.compare([("", feeds)])
+        ends = {r.source: r for r in found.outputs}
+        assert ends.keys() == {"logits", "present.0.key", "present.0.value"}
+        assert found.verdict == ("fail" if stale else "pass"), found.first_bad_row
+    assert "16 of 24 rows are not in use" in ends["present.0.key"].note
+    before = [r for r in found.rows if r.source.startswith("past")]
+    assert before and all(r.state == "dead" and "overwritten in place" in r.note for r in before)
 
 
 def without_nan(model: Path, inputs: Any, wanted: Any) -> Any:

@@ -75,8 +75,11 @@ def test_files_of_a_failing_comparison(atc: Any, tmp_path: Path, monkeypatch: py
     assert rows["y"]["note"] == f"inherited from {EVIL}" and rows["y"]["output"]
 
     suite = ElementTree.parse(files["--junit"]).getroot()
-    failed = [c.get("name") for c in suite if c.find("failure") is not None]
-    assert suite.get("tests") == str(len(suite)) and suite.get("failures") == str(len(failed))
+    cases = suite.findall("testcase")
+    failed = [c.get("name") for c in cases if c.find("failure") is not None]
+    told = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    assert told.keys() == {"tool", "model", "package", "against", "command", "inputs"} and len(told["inputs"]) == 64
+    assert suite.get("tests") == str(len(cases)) and suite.get("failures") == str(len(failed))
     assert failed[0] == EVIL.replace("\x01", "?")
 
     with files["--msit_csv"].open(newline="") as file:
