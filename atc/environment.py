@@ -6,9 +6,12 @@ import os
 import platform
 from dataclasses import asdict
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atc import __version__
+
+if TYPE_CHECKING:
+    from codegen.cache_files import CacheFiles
 
 
 def environment() -> dict[str, Any]:
@@ -35,9 +38,15 @@ def environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cache": str(cache.folder),
         "cache_bytes": cache.size(),
-        "cache_state": f"not used: {problem}" if (problem := cache.problem()) else "in use",
+        "cache_state": _cache_state(cache),
         "trusted_keys": [str(path) for path in trusted_keys()],
     }
+
+
+def _cache_state(cache: CacheFiles) -> str:
+    if problem := cache.problem():
+        return f"not used: {problem}"
+    return "in use" if cache.is_writable() else "only read: it cannot be written"
 
 
 def _version(name: str) -> str:

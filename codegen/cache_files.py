@@ -47,6 +47,15 @@ def _say(problem: str) -> None:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=16)
+def _say_unwritten(folder: Path, reason: str) -> None:
+    """Once for each folder, cause and process."""
+    _log.warning(
+        "kernels are compiled again next time, as %s cannot be written: %s (free some disk space or make it writable, "
+        "or let OPENATC_CACHE name another folder)", folder, reason,
+    )  # fmt: skip
+
+
 class CacheFiles:
     """The files of one folder; of more than `limit` bytes the least recently used go (`evict`)."""
 
@@ -77,8 +86,14 @@ class CacheFiles:
         there = [path for path in (self.folder.parent, self.folder) if os.path.lexists(path)]
         return next((why for path in there if hasattr(os, "geteuid") and (why := exposed(path))), "")
 
+    def is_writable(self) -> bool:
+        """Whether files can be stored, as far as permissions tell: in the folder, or in the first one above it that is
+        there, where it would be made."""
+        place = next((p for p in (self.folder, *self.folder.parents) if os.path.lexists(p)), self.folder)
+        return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+
     def write(self, name: str, content: bytes) -> None:
-        """Stores a content; does nothing where the folder cannot be written or is not used."""
+        """Stores a content; where the folder cannot be written, which is said once, or is not used, nothing happens."""
         if self.problem():
             return
         try:
@@ -88,11 +103,12 @@ class CacheFiles:
                 with os.fdopen(handle, "wb") as file:
                     file.write(hashlib.sha256(content).digest() + content)
                 os.replace(temporary, self.folder / name)
-            except OSError:
+            except BaseException:  # an interrupt leaves no file either
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
-        except OSError:
-            return
+                raise
+        except OSError as error:
+            _say_unwritten(self.folder, error.strerror or str(error))
 
     def size(self) -> int:
         """Bytes of all files."""

@@ -289,7 +289,8 @@ def _gather(m: Move) -> None:
     where = m.attr("axis", 0) % len(shape)
     if not (x.format.is_plain and indices.format.is_plain and y.format.is_plain):
         raise NotLowerable("Gather in this format")
-    if indices.data is not None and indices.data.size == 1 and isinstance(shape[where], int):
+    # No index is right for an axis without elements: what gathers from it checks that when it runs.
+    if indices.data is not None and indices.data.size == 1 and isinstance(shape[where], int) and shape[where]:
         at = int(indices.data.reshape(()))
         reads = [Walk(d, None, at % int(d)) if k == where else Walk(d, k if k < where else k - 1)  # type: ignore[arg-type]
                  for k, d in enumerate(shape)]  # fmt: skip
