@@ -401,4 +401,6 @@ def _relation(value: object) -> Relation:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is missing")
+    if not value.isascii():
+        value.encode()  # ValueError for half a character, which no file and no terminal takes
     return value

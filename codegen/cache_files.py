@@ -48,11 +48,11 @@ def _say(problem: str) -> None:
 
 
 @lru_cache(maxsize=16)
-def _say_unwritten(folder: Path, reason: str) -> None:
-    """Once for each folder, cause and process."""
+def _say_unwritten(cache: Path, reason: str) -> None:
+    """Once for each cause and process."""
     _log.warning(
-        "kernels are compiled again next time, as %s cannot be written: %s (free some disk space or make it writable, "
-        "or let OPENATC_CACHE name another folder)", folder, reason,
+        "kernels are compiled again next time, as the cache %s cannot be written: %s (free some disk space or make it "
+        "writable, or let OPENATC_CACHE name another folder)", cache, reason,
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ class CacheFiles:
                     os.unlink(temporary)
                 raise
         except OSError as error:
-            _say_unwritten(self.folder, error.strerror or str(error))
+            _say_unwritten(self.folder.parent, error.strerror or str(error))
 
     def size(self) -> int:
         """Bytes of all files."""

@@ -28,6 +28,9 @@ from tensor_types.dtypes import from_numpy
 
 _NCHW, _ND = 0, 2
 _LONGEST_NAME = 255
+"""Bytes of a file's name."""
+_LONGEST_FOLDER = 60
+"""Characters of a model's name as a folder: each may take four bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class ModelDump:
         self.lock = threading.Lock()
         """Held from an execution to the end of its dump: the session keeps the tensors of the last one."""
         self._settings, self._session = settings, session
-        self._path = settings.folder / settings.start / "{device}" / _plain(name) / str(model_id)
+        self._start = settings.folder / settings.start
+        self._place = Path(_plain(name)[:_LONGEST_FOLDER]) / str(model_id)
         self._described = {t.name: t for t in (*graph.inputs, *(t for n in graph.nodes for t in n.outputs))}
         known = {name for n in graph.nodes for name in (n.name, *n.source_names)}
         if missing := [layer for layer in layers if layer not in known]:
@@ -77,13 +81,13 @@ class ModelDump:
         steps = self._settings.steps
         if steps and not any(first <= number <= last for first, last in steps):
             return
-        folder = Path(str(self._path).format(device=device)) / str(number)
+        folder = self._start / str(device) / self._place / str(number)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for task, node in self._nodes:
                 now = time.time_ns() // 1000
                 stem = f"{_plain(node.type)}.{_plain(node.name)}.{task}.{stream}.{now}"
-                if len(stem) > _LONGEST_NAME:
+                if len(stem.encode()) > _LONGEST_NAME:
                     stem = self._numbered(folder, stem)
                 with replace_file(folder / stem) as file:
                     for part in self._parts(node, now):
@@ -140,4 +144,4 @@ def _tensor(desc: TensorDesc, array: np.ndarray | None) -> bytes:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[/\\.\s]", "_", name)
+    return re.sub(r"[/\\.\s\x00-\x1f\x7f]", "_", name)
