@@ -75,7 +75,7 @@ class InferenceSession(ImageSettings):
         self._device = int(device_id)
         contexts.set_device(self._device)
         self._context = contexts.current()
-        self._id = models.load(str(path), threads())
+        self._id = models.load(str(path), threads(), self._context)
         self._model = models.get(self._id)
         self._path = str(path)
         self._shapes: dict[str, tuple[int, ...]] | None = None

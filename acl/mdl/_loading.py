@@ -39,16 +39,15 @@ class _Config:
 @valued(text)
 def load_from_file(path: str) -> int:
     """The id of the model in a package, 1 or more."""
-    contexts.current()
-    return models.load(path, threads())
+    return models.load(path, threads(), contexts.current())
 
 
 @valued(text, word, word, word, word)
 def load_from_file_with_mem(path: str, work: int, work_size: int, weights: int, weights_size: int) -> int:
     """The same; memory that is given must be device memory, and is not needed."""
-    contexts.current()
+    context = contexts.current()
     _check_given(work, work_size, weights, weights_size)
-    return models.load(path, threads())
+    return models.load(path, threads(), context)
 
 
 @valued(word, word)
@@ -90,10 +89,10 @@ def set_config_opt(config: int, option: int, value: Any) -> None:
 def load_with_config(config: int) -> int:
     """Loads what the options say. 100000 if one that is needed is not set."""
     options = handles.get(config, _Config).options
-    contexts.current()
+    context = contexts.current()
     kind = options.get(_LOAD_TYPE)
     if kind in _FROM_FILE and _PATH in options:
-        return models.load(options[_PATH], threads())
+        return models.load(options[_PATH], threads(), context)
     if kind in _FROM_MEMORY and _ADDRESS in options and _SIZE in options:
         return _load_from_mem(options[_ADDRESS], options[_SIZE])
     raise DeviceError(Code.INVALID_PARAM, f"the options {sorted(options)} do not say what to load")
@@ -121,9 +120,8 @@ def unload(model: int) -> None:
 def _load_from_mem(address: int, size: int) -> int:
     if not address or not size:
         raise DeviceError(Code.INVALID_PARAM, "no address or no size")
-    contexts.current()
-    count = threads()
-    return models.with_file(memory().bytes(address, size), lambda path: models.load(path, count, ""))
+    context, count = contexts.current(), threads()
+    return models.with_file(memory().bytes(address, size), lambda path: models.load(path, count, context, ""))
 
 
 def _check_given(work: int, work_size: int, weights: int, weights_size: int) -> None:

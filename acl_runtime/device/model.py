@@ -46,10 +46,11 @@ class DeviceModel:
     """A loaded model. Executions overlap, those of one model too; only a model with states takes turns."""
 
     def __init__(
-        self, model_id: int, path: str | os.PathLike[str], threads: int, watch: Watch, name: str = ""
+        self, model_id: int, path: str | os.PathLike[str], threads: int, watch: Watch, name: str = "", device: int = 0
     ) -> None:
-        """`name`: what settings of dumps may call it, besides the name of its graph."""
+        """`name`: what settings of dumps may call it, besides the name of its graph. `device`: where it runs."""
         loaded = load_model(path)
+        self.device = device
         self._id, self._watch = model_id, watch
         graph = loaded.package.graph() if watch.dump is not None else None
         layers = None if graph is None or watch.dump is None else watch.dump.layers(name, graph.name)
@@ -75,6 +76,11 @@ class DeviceModel:
         known = self._known.get(key)
         if known is not None and known.request == request and not known.execution.is_stale():
             return known.execution
+        if context.device != self.device:
+            raise DeviceError(
+                Code.MODEL_CONTEXT, f"model {self._id} was loaded on device {self.device}, the context is of device "
+                f"{context.device}: load it there as well",
+            )  # fmt: skip
         description = self.description
         for kind, dataset, wanted in (
             ("inputs", inputs, description.inputs), ("outputs", outputs, description.outputs)
@@ -235,15 +241,16 @@ class ModelTable:
         self.is_open = False
         self.watch = Watch()
 
-    def load(self, path: str, threads: int, name: str | None = None) -> int:
-        """Loads a file, which dumps call `name`, its own name without. EXEC_MODEL_PATH_INVALID,
-        EXEC_MODEL_DATA_SIZE_INVALID for what is not a package, or others."""
+    def load(self, path: str, threads: int, context: Context, name: str | None = None) -> int:
+        """Loads a file onto the device of a context. Dumps call it `name`, without that by its own name.
+        EXEC_MODEL_PATH_INVALID, EXEC_MODEL_DATA_SIZE_INVALID for what is not a package, or others."""
         self._check_open()
         with self._lock:
             self._last += 1
             number = self._last
         with _load_errors(path):
-            model = DeviceModel(number, path, threads, self.watch, Path(path).stem if name is None else name)
+            known = Path(path).stem if name is None else name
+            model = DeviceModel(number, path, threads, self.watch, known, context.device)
         with self._lock:
             self._models[number] = model
         return number

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from acl_programs import negative_model
 
 from acl_runtime.device import Code, Contexts, DeviceError
 from acl_runtime.device.memory import AddressSpace
@@ -43,6 +44,39 @@ assert acl.rt.reset_device(0) == 0 and acl.finalize() == 0
 def test_a_program_over_two_devices() -> None:
     environment = {**os.environ, "OPENATC_DEVICES": "2", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+MODELS = """
+import sys
+import numpy as np
+import acl
+sys.path[:0] = sys.argv[2:]
+from acl_programs import Program, from_device, ok, to_device
+program = Program()
+models, sets = [], []
+for device in (0, 1):
+    ok(acl.rt.set_device(device))
+    models.append(ok(acl.mdl.load_from_file(sys.argv[1])))
+    sets.append(program.datasets(models[-1]))
+for device in (1, 0):
+    ok(acl.rt.set_device(device))
+    inputs, (x,), outputs, (y,) = sets[device]
+    to_device(np.full(6, device + 1, np.float32), x)
+    ok(acl.mdl.execute(models[device], inputs, outputs))
+    assert (from_device(y, (6,)) == -(device + 1)).all()
+    assert acl.mdl.execute(models[1 - device], inputs, outputs) == 107004
+    assert f"was loaded on device {1 - device}" in acl.get_recent_err_msg()
+"""
+
+
+def test_a_model_runs_on_the_device_where_it_was_loaded(tmp_path: Path) -> None:
+    package = negative_model(tmp_path / "m.om")
+    environment = {**os.environ, "OPENATC_DEVICES": "2", "PYTHONPATH": str(ROOT)}
+    folders = [str(ROOT / "tests" / name) for name in ("acl", "runtime")]
+    done = subprocess.run(
+        [sys.executable, "-c", MODELS, str(package), *folders], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 

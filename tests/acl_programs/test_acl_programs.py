@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from PIL import Image
 
 import atc
 from ais_bench.command import main as ais_bench
+from atc.atc_command import run_as_atc
 
 HERE = Path(__file__).parent
 RANDOM = np.random.default_rng(0)
@@ -178,6 +180,11 @@ def test_gears(
 
 
 def test_a_single_operator(tmp_path: Path) -> None:
+    desc = {"format": "ND", "shape": [8, 16], "type": "int32"}
+    add = [{"op": "Add", "input_desc": [desc, desc], "output_desc": [desc]}]
+    (tmp_path / "add.json").write_text(json.dumps(add))
+    line = [f"--singleop={tmp_path / 'add.json'}", "--soc_version=Ascend310P3", f"--output={tmp_path}"]
+    assert run_as_atc(line, False) == 0
     run("single_operator.py", tmp_path, tmp_path / "y.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(128).reshape(8, 16) * 4)
 
