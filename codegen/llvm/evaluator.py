@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from codegen.llvm.access import Access, Point
 from codegen.llvm.crossing import load_block, store_block
+from codegen.llvm.loop_nests import Member
 from codegen.llvm.reductions import Reduction
-from codegen.llvm.regions import Member
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Value
 from codegen.llvm.vector_code import Vec, VectorCode
@@ -46,7 +46,7 @@ class Evaluator:
         self.code = code
         self.storage = storage
         self.written = written
-        """Bases that the region writes; what is loaded from others is the same wherever it is needed again."""
+        """Bases that the loop nest writes; what is loaded from others is the same wherever it is needed again."""
 
     def operand(self, block: Block, values: dict[tuple[Window, Point], Vec], key: Window, at: Point) -> Vec:
         """The value of a window at a point: from registers, or loaded once per block."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codegen.llvm.regions import Dependence, Step
+    from codegen.llvm.loop_nests import Dependence, Step
     from codegen.llvm.windows import Window
 
 Between = Callable[["Step", "Step"], Sequence["Dependence"]]

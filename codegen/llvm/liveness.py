@@ -1,7 +1,7 @@
 """Which tiles need memory, and which of those only a row of it.
 
-A value that is written and read at the same loop indices, inside one phase or over outer indices of one region, passes
-in registers. A tile whose every read is of that kind has no memory at all. A tile that lives inside one region keeps
+A value that is written and read at the same loop indices, inside one phase or over outer indices of one nest, passes in
+registers. A tile whose every read is of that kind has no memory at all. A tile that lives inside one loop nest keeps
 memory for one block of the outer loops only.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from codegen.llvm.regions import Region, Unit
+from codegen.llvm.loop_nests import LoopNest, Unit
 from codegen.llvm.windows import Window
 from codegen.tile.ir import Instr, View
 
@@ -28,16 +28,16 @@ def _apart(first: Window, second: Window) -> bool:
     return False
 
 
-def memory_reads(region: Region) -> list[Window]:
-    """Windows that the region reads from memory rather than from its own registers."""
-    outer = frozenset(region.outer)
+def memory_reads(nest: LoopNest) -> list[Window]:
+    """Windows that the loop nest reads from memory rather than from its own registers."""
+    outer = frozenset(nest.outer)
     known: set[Window] = set()
     found: list[Window] = []
-    if region.head is not None:
-        if region.head.step.reads_dst:
-            found.append(region.head.dst)
-        known.add(region.head.dst)
-    for phase in region.phases:
+    if nest.head is not None:
+        if nest.head.step.reads_dst:
+            found.append(nest.head.dst)
+        known.add(nest.head.dst)
+    for phase in nest.phases:
         inside: set[Window] = set()
         for member in phase.members:
             for key in member.reads():
@@ -54,7 +54,7 @@ def memory_reads(region: Region) -> list[Window]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Memory of a tile inside one region: per base axis the outer class it follows (None: kept whole)."""
+    """Memory of a tile inside one loop nest: per base axis the outer class it follows (None: kept whole)."""
 
     follows: tuple[int | None, ...]
 
@@ -74,9 +74,9 @@ def tiles_in_memory(units: Iterable[Unit], other_reads: Iterable[View]) -> set[s
 
 
 def row_layouts(units: list[Unit], other_reads: Iterable[View], repeated: Container[int]) -> dict[str, Layout]:
-    """Tiles that are accessed by one region only, written there before they are read, and follow its outer loops.
+    """Tiles that are accessed by one loop nest only, written there before they are read, and follow its outer loops.
 
-    `repeated` are the numbers of units inside loops: there an element that the region reads and did not write before
+    `repeated` are the numbers of units inside loops: there an element that the loop nest reads and did not write before
     comes from an earlier iteration, so only windows that it wrote may be read.
     """
     users: dict[str, set[int]] = {v.base: {-1, -2} for v in other_reads}
@@ -98,19 +98,19 @@ def row_layouts(units: list[Unit], other_reads: Iterable[View], repeated: Contai
         if len(numbers) != 1:
             continue
         (number,) = numbers
-        region = units[number]
-        assert isinstance(region, Region)
-        layout = _row_layout(region, base, number in repeated)
+        nest = units[number]
+        assert isinstance(nest, LoopNest)
+        layout = _row_layout(nest, base, number in repeated)
         if layout is not None:
             result[base] = layout
     return result
 
 
-def _row_layout(region: Region, base: str, repeated: bool) -> Layout | None:
-    outer = set(region.outer)
+def _row_layout(nest: LoopNest, base: str, repeated: bool) -> Layout | None:
+    outer = set(nest.outer)
     follows: tuple[int | None, ...] | None = None
     written: set[Window] = set()
-    for member in region.members():
+    for member in nest.members():
         for key in [*(w for w in member.reads()), member.dst]:
             if key.base != base:
                 continue

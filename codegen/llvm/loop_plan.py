@@ -1,11 +1,11 @@
-"""The shape of a region's loops: merged classes, the vector class, lanes, unrolling, and rows that run together."""
+"""The shape of the loops of a nest: merged classes, the vector class, lanes, unrolling, and rows that run together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from codegen.llvm.crossing import MOST_SQUARE, interleaved_class, square_class
-from codegen.llvm.regions import Member, Phase, Region
+from codegen.llvm.loop_nests import LoopNest, Member, Phase
 from codegen.llvm.storage import Storage
 from codegen.llvm.vector_code import VectorCode
 from codegen.llvm.vector_ops import MOVES
@@ -20,36 +20,36 @@ _MANY_TAPS = 4
 _RAW = {8: U8, 16: U16, 32: U32, 64: U64}
 
 
-def region_keys(region: Region) -> list[Window]:
-    """Every window of the region once, in order of first use."""
+def nest_keys(nest: LoopNest) -> list[Window]:
+    """Every window of the loop nest once, in order of first use."""
     seen: dict[Window, None] = {}
-    for member in region.members():
+    for member in nest.members():
         for key in [*member.reads(), member.dst]:
             seen.setdefault(key)
     return list(seen)
 
 
-def raw_move(region: Region, storage: Storage) -> DType | None:
+def raw_move(nest: LoopNest, storage: Storage) -> DType | None:
     """The integer dtype that stands for the elements when all instructions copy without converting."""
-    dtypes = {storage.dtype(k.base) for k in region_keys(region)}
-    members = region.members()
-    if region.head is not None or len(dtypes) != 1 or any(m.step.instr.op not in MOVES for m in members):
+    dtypes = {storage.dtype(k.base) for k in nest_keys(nest)}
+    members = nest.members()
+    if nest.head is not None or len(dtypes) != 1 or any(m.step.instr.op not in MOVES for m in members):
         return None
     if any(isinstance(s, Imm) for m in members for s in m.srcs):
         return None
     return _RAW.get(8 * dtypes.pop().bytes)
 
 
-def merged_extents(region: Region, storage: Storage, keys: list[Window]) -> dict[int, Dim]:
+def merged_extents(nest: LoopNest, storage: Storage, keys: list[Window]) -> dict[int, Dim]:
     """Extents of the loop classes, neighbours that are one run in every memory operand merged into the inner one.
 
     The class that vanishes has no entry. Two classes merge only if every instruction has both or neither, and treats
     them alike.
     """
-    extents = dict(region.extents)
-    outer = set(region.outer)
+    extents = dict(nest.extents)
+    outer = set(nest.outer)
     steps = [storage.static_steps(k) for k in keys if storage.in_memory(k.base)]
-    members = region.members()
+    members = nest.members()
 
     def alike(a: int, b: int) -> bool:
         return (a in outer) == (b in outer) and all(
@@ -73,22 +73,22 @@ def merged_extents(region: Region, storage: Storage, keys: list[Window]) -> dict
 class LoopPlan:
     """Which class is the vector class, how many lanes and vectors, and which outer class runs several rows at once."""
 
-    def __init__(self, code: VectorCode, storage: Storage, region: Region, keys: list[Window],
+    def __init__(self, code: VectorCode, storage: Storage, nest: LoopNest, keys: list[Window],
                  extents: dict[int, Dim]) -> None:  # fmt: skip
         self.code = code
-        self.region = region
+        self.nest = nest
         self.storage = storage
         self.extents = extents
-        self.outer = [c for c in region.outer if c in extents]
+        self.outer = [c for c in nest.outer if c in extents]
         self._steps = {k: storage.static_steps(k) for k in keys}
         self.vector_outer = self._choose_outer()
         self.scalar_outer = [c for c in self.outer if c != self.vector_outer]
         self.rows = 1
         self.row_loop: int | None = None
         self.lane_limit = self.code.host.vector_bytes
-        phase = max(region.phases, key=lambda p: len(p.members))
-        self.lanes = self._lanes(self.vector_outer, region.members()) if self.vector_outer is not None else 1
-        self.unroll = self._unroll(self.vector_outer, region.members(), self.lanes, 1)
+        phase = max(nest.phases, key=lambda p: len(p.members))
+        self.lanes = self._lanes(self.vector_outer, nest.members()) if self.vector_outer is not None else 1
+        self.unroll = self._unroll(self.vector_outer, nest.members(), self.lanes, 1)
         self._choose_rows(phase)
 
     def _accesses(self, members: Sequence[Member]) -> list[tuple[Window, int]]:
@@ -112,14 +112,14 @@ class LoopPlan:
         return score
 
     def _choose_outer(self) -> int | None:
-        region = self.region
+        nest = self.nest
         inner: list[int] = []
-        for phase in region.phases:
-            loops = [c for c in phase.loops if c not in region.outer and c in self.extents]
+        for phase in nest.phases:
+            loops = [c for c in phase.loops if c not in nest.outer and c in self.extents]
             inner += [max(self._score(c, phase.members) for c in loops)] if loops else []
         if not self.outer:
             return None
-        members = region.members()
+        members = nest.members()
         best = max(self.outer, key=lambda c: (self._score(c, members), c))
         if inner and self._score(best, members) <= sum(inner):
             return None
@@ -129,12 +129,12 @@ class LoopPlan:
         """The vector class among a phase's inner classes; None if there is none or an outer class serves."""
         if self.vector_outer is not None:
             return None
-        loops = [c for c in phase.loops if c not in self.region.outer and c in self.extents]
+        loops = [c for c in phase.loops if c not in self.nest.outer and c in self.extents]
         return max(loops, key=lambda c: (self._score(c, phase.members), c)) if loops else None
 
     def _widest(self, members: Sequence[Member]) -> int:
         dtypes = [self.storage.dtype(k.base) for m in members for k in [*m.reads(), m.dst]]
-        raw = raw_move(self.region, self.storage)
+        raw = raw_move(self.nest, self.storage)
         widths = [4 if d.is_float and d.bits <= 16 and raw is None else d.bytes for d in dtypes]
         if any(m.step.instr.op.startswith("TROWARG") for m in members):
             widths.append(8)
@@ -179,18 +179,18 @@ class LoopPlan:
 
     def _choose_rows(self, phase: Phase) -> None:
         """Several rows at once: to fill a register transpose, or to overlap the latencies of short reductions."""
-        region = self.region
+        nest = self.nest
         vector = self.vector_outer if self.vector_outer is not None else self.vector_of(phase)
         if vector is None:
             return
-        if len(region.phases) == 1 and not phase.reduced and self._choose_turn(vector, phase):
+        if len(nest.phases) == 1 and not phase.reduced and self._choose_turn(vector, phase):
             return
         if self._choose_reuse(vector, phase):
             return
         short = self.extents[vector]
-        if self.vector_outer is None and self.scalar_outer and any(p.reduced for p in region.phases):
+        if self.vector_outer is None and self.scalar_outer and any(p.reduced for p in nest.phases):
             limit = 1024 if self.code.host.registers == 32 else 256
-            if isinstance(short, int) and short <= limit and len(region.members()) <= 16:
+            if isinstance(short, int) and short <= limit and len(nest.members()) <= 16:
                 self.row_loop = self.scalar_outer[-1]
                 self.rows = 4 if self.code.host.registers == 32 else 2
                 extent = self.extents[self.row_loop]
@@ -199,7 +199,7 @@ class LoopPlan:
 
     def _choose_reuse(self, vector: int, phase: Phase) -> bool:
         """Rows that share operands: those that move with the lanes but not with the innermost scalar class."""
-        if self.vector_outer != vector or not self.scalar_outer or len(self.region.phases) > 1:
+        if self.vector_outer != vector or not self.scalar_outer or len(self.nest.phases) > 1:
             return False
         loop = self.scalar_outer[-1]
         shared = [k for k, _ in self._accesses(phase.members) if vector in k.loops() and loop not in k.loops()]

@@ -20,11 +20,11 @@ from codegen.llvm.dims_ssa import DimValues
 from codegen.llvm.indexed import emit_indexed
 from codegen.llvm.kernel_image import param_bytes
 from codegen.llvm.liveness import row_layouts, tiles_in_memory
+from codegen.llvm.loop_nests import LoopNest, Unit
 from codegen.llvm.matmul import emit_product
+from codegen.llvm.nest_builder import NestBuilder
+from codegen.llvm.nest_code import NestCode
 from codegen.llvm.padded_load import emit_padded_load
-from codegen.llvm.region_builder import RegionBuilder
-from codegen.llvm.region_code import RegionCode
-from codegen.llvm.regions import Region, Unit
 from codegen.llvm.scan import emit_scan
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, module_text
@@ -65,13 +65,13 @@ def symbol_name(program: Program) -> str:
 def schedule(body: tuple[Stmt, ...]) -> list[Node]:
     """The body with its straight runs partitioned into units."""
     nodes: list[Node] = []
-    builder = RegionBuilder()
+    builder = NestBuilder()
     for stmt in body:
         if isinstance(stmt, Instr):
             builder.add(stmt)
             continue
         nodes += builder.units()
-        builder = RegionBuilder()
+        builder = NestBuilder()
         if isinstance(stmt, For):
             nodes.append(Loop(stmt, schedule(stmt.body)))
         elif isinstance(stmt, If):
@@ -163,8 +163,8 @@ class Lowering:
 
     def _nodes(self, nodes: list[Node]) -> None:
         for node in nodes:
-            if isinstance(node, Region):
-                self._region(node)
+            if isinstance(node, LoopNest):
+                self._nest(node)
             elif isinstance(node, Instr):
                 self._instruction(node)
             elif isinstance(node, ReadDim):
@@ -177,14 +177,14 @@ class Lowering:
             else:
                 self._branch(node)
 
-    def _region(self, region: Region) -> None:
-        if region.head is not None:
+    def _nest(self, nest: LoopNest) -> None:
+        if nest.head is not None:
             with self.dims.scope():
-                emit_product(self.code, self.storage, region)
+                emit_product(self.code, self.storage, nest)
         else:
             # What is computed inside its loops does not dominate what follows.
             with self.dims.scope():
-                RegionCode(self.code, self.storage, region).emit()
+                NestCode(self.code, self.storage, nest).emit()
 
     def _instruction(self, instr: Instr) -> None:
         kind = INSTRUCTIONS[instr.op].kind

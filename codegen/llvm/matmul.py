@@ -1,4 +1,4 @@
-"""Matrix products with what follows them: a region's instructions run on the accumulators of each register tile."""
+"""Matrix products with what follows them: a loop nest's instructions run on the accumulators of each register tile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from codegen.llvm.conversions import convert
 from codegen.llvm.cube import emit_matmul
 from codegen.llvm.cube_site import MatmulSite, Operand, RegisterTile
 from codegen.llvm.evaluator import Block, Evaluator
-from codegen.llvm.regions import Member, Region
+from codegen.llvm.loop_nests import LoopNest, Member
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, Value
 from codegen.llvm.vector_code import Vec, VectorCode
@@ -27,15 +27,15 @@ def accumulator_dtype(source: DType) -> DType:
     return F32 if source.is_float else I32
 
 
-def emit_product(code: VectorCode, storage: Storage, region: Region) -> None:
-    """Emits a region whose head is a TMATMUL or TMATMUL_ACC."""
-    assert region.head is not None
-    _Product(code, storage, region, region.head).emit()
+def emit_product(code: VectorCode, storage: Storage, nest: LoopNest) -> None:
+    """Emits a loop nest whose head is a TMATMUL or TMATMUL_ACC."""
+    assert nest.head is not None
+    _Product(code, storage, nest, nest.head).emit()
 
 
 class _Product:
-    def __init__(self, code: VectorCode, storage: Storage, region: Region, head: Member) -> None:
-        self.code, self.storage, self.region, self.head = code, storage, region, head
+    def __init__(self, code: VectorCode, storage: Storage, nest: LoopNest, head: Member) -> None:
+        self.code, self.storage, self.nest, self.head = code, storage, nest, head
         instr = head.step.instr
         rank = len(instr.dst.shape)
         kept = [k for k in range(rank) if instr.dst.shape[k] != 1]
@@ -43,7 +43,7 @@ class _Product:
         self.m_axes = [k for k in kept if k < rank - 1]
         self.m_loops = [number[k] for k in self.m_axes]
         self.n_loop = number.get(rank - 1)
-        self.evaluator = Evaluator(code, storage, frozenset(m.dst.base for m in (head, *region.members())))
+        self.evaluator = Evaluator(code, storage, frozenset(m.dst.base for m in (head, *nest.members())))
         self.accesses: dict[Window, Access] = {}
         self.acc_dtype = F32
 
@@ -54,7 +54,7 @@ class _Product:
         a_view, b_view = instr.srcs
         assert isinstance(a_view, View) and isinstance(b_view, View)
         self.acc_dtype = accumulator_dtype(storage.dtype(a_view.base))
-        keys = {k: None for m in self.region.members() for k in [*m.reads(), m.dst]}
+        keys = {k: None for m in self.nest.members() for k in [*m.reads(), m.dst]}
         keys[self.head.dst] = None
         self.accesses = {k: storage.access(k) for k in keys}
         a, b = storage.view_access(a_view), storage.view_access(b_view)
@@ -128,7 +128,7 @@ class _Product:
                 known[(head.dst, points[-1])] = convert(self.code, value, dtype)
         limit = Vec(mask.split("> ", 1)[1], BOOL, lanes) if mask is not None and self.n_loop is not None else None
         block = Block(accesses, tuple(points), lanes, limit, self.n_loop, known, {})
-        members = self.region.members()
+        members = self.nest.members()
         values = dict(known)
         self.evaluator.run(members, block, values)
         self.evaluator.store(members, block, values)

@@ -38,7 +38,7 @@ class Storage:
         self.resident: set[str] = set()
         """Tiles that have memory."""
         self.rows: dict[str, Layout] = {}
-        """Tiles that have memory for a block of one region only."""
+        """Tiles that have memory for a block of one loop nest only."""
 
     def dtype(self, base: str) -> DType:
         return self._dtypes[base]

@@ -1,4 +1,4 @@
-"""Grows regions along a straight-line run of instructions: each joins the groups that it depends on, if they can
+"""Grows loop nests along a straight-line run of instructions: each joins the groups that it depends on, if they can
 share a loop nest with it, or begins a group of its own.
 
 What an instruction can depend on is looked up by the names of the bases that it touches, and what was found out about a
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from codegen.llvm.linked_steps import LinkedSteps
-from codegen.llvm.regions import (
+from codegen.llvm.loop_nests import (
     Dependence,
+    LoopNest,
     Member,
-    Region,
     Step,
     Unit,
     analyse,
@@ -27,18 +27,18 @@ from codegen.tile.instructions import INSTRUCTIONS
 from codegen.tile.ir import Instr, View
 
 MAX_MEMBERS = 48
-"""Most instructions of one region: keeps analysis and generated code small."""
+"""Most instructions of one loop nest: keeps analysis and generated code small."""
 
 
 class _Group:
-    """A region while it grows, or one instruction with code of its own (`closed`)."""
+    """A loop nest while it grows, or one instruction with code of its own (`closed`)."""
 
     def __init__(self, position: int, instr: Instr | None = None) -> None:
         self.position = position
         self.closed = instr
         self.linked = LinkedSteps(dependences_between)
         self.head = False
-        self.region: Region | None = None
+        self.nest: LoopNest | None = None
         self.reads: set[str] = set()
         self.writes: set[str] = set()
 
@@ -79,7 +79,7 @@ class _Bases:
         return [found[position] for position in sorted(found)]
 
 
-class RegionBuilder:
+class NestBuilder:
     """Partitions one straight-line run of instructions."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class RegionBuilder:
         result: list[Unit] = []
         for position in sorted(self._groups):
             group = self._groups[position]
-            unit = group.closed or group.region
+            unit = group.closed or group.nest
             assert unit is not None
             result.append(unit)
         return result
@@ -128,15 +128,15 @@ class RegionBuilder:
         linked = LinkedSteps(self._between, [step])
         self._fill(self._group(), linked, head, analyse(linked, head, self._place))
 
-    def _fill(self, group: _Group, linked: LinkedSteps, head: bool, region: Region | None) -> None:
-        assert region is not None
-        group.linked, group.head, group.region = linked, head, region
+    def _fill(self, group: _Group, linked: LinkedSteps, head: bool, nest: LoopNest | None) -> None:
+        assert nest is not None
+        group.linked, group.head, group.nest = linked, head, nest
         group.touch(s.instr for s in linked.steps)
         self._bases.add(group)
         self._readers.update((w, group) for s in linked.steps for w in s.shared_reads)
 
     def _join(self, step: Step) -> bool:
-        """Puts the step into a region with groups that it depends on; False if that cannot be."""
+        """Puts the step into a loop nest with groups that it depends on; False if that cannot be."""
         alone = _Group(self._next)
         alone.touch([step.instr])
         earlier = [g for g in self._bases.conflicting(alone) if self._depends(g, step)]
@@ -156,36 +156,36 @@ class RegionBuilder:
                 linked = last.linked.with_step(step)
             else:
                 linked = LinkedSteps(self._between, [*(s for g in chosen for s in g.linked.steps), step])
-            region = None if linked is None else analyse(linked, head, self._place)
-            if linked is not None and region is not None:
+            nest = None if linked is None else analyse(linked, head, self._place)
+            if linked is not None and nest is not None:
                 for group in chosen:
                     self._bases.remove(group)
                     if group is not last:
                         del self._groups[group.position]
-                self._fill(last, linked, head, region)
+                self._fill(last, linked, head, nest)
                 return True
             if len(chosen) == 1:
                 break
         return self._join_sibling(step, last.position)
 
     def _join_sibling(self, step: Step, after: int) -> bool:
-        """Puts a step into the last region that reads an operand of its, so that both load it once. The step depends
-        on no group behind the position `after`; False if there is no such region there."""
+        """Puts a step into the last nest that reads an operand of its, so that both load it once. The step depends
+        on no group behind the position `after`; False if there is no such nest there."""
         found = [self._readers[w] for w in step.shared_reads if w in self._readers]
         found = [g for g in found if g.position > after and self._groups.get(g.position) is g]
         group = max(found, key=lambda g: g.position, default=None)
         if group is None or group.head or len(group.linked.steps) >= MAX_MEMBERS:
             return False
         linked = group.linked.with_step(step)
-        region = analyse(linked, False, self._place)
-        if region is None or len(region.phases) > 1:
+        nest = analyse(linked, False, self._place)
+        if nest is None or len(nest.phases) > 1:
             return False
         self._bases.remove(group)
-        self._fill(group, linked, False, region)
+        self._fill(group, linked, False, nest)
         return True
 
     def _movable(self, earlier: Sequence[_Group], last: _Group) -> list[_Group]:
-        """`last` and those of the `earlier` groups that fit a region with it and may run as late."""
+        """`last` and those of the `earlier` groups that fit a loop nest with it and may run as late."""
         chosen = [last]
         size = len(last.linked.steps) + 1
         for group in reversed(earlier[:-1]):

@@ -1,12 +1,12 @@
 """Which instructions share a loop nest.
 
-A straight-line run of statements becomes *units*: regions of element-wise, moving and reducing instructions, and single
-instructions of other kinds. A region has *loop classes*: axes of its instructions that run together, found by matching
-the index expressions of what is written with those of what is read. Classes that occur in all instructions, and along
-which every dependence stays at one index, are the region's outer loops. Inside them stand *phases*: inner loops whose
-instructions have the same classes and feed each other at the same index. A reduced result ends a phase.
+A straight-line run of statements becomes *units*: loop nests of element-wise, moving and reducing instructions, and
+single instructions of other kinds. A nest has *loop classes*: axes of its instructions that run together, found by
+matching the index expressions of what is written with those of what is read. Classes that occur in all instructions,
+and along which every dependence stays at one index, are the nest's outer loops. Inside them stand *phases*: inner loops
+whose instructions have the same classes and feed each other at the same index. A reduced result ends a phase.
 
-A region may have a matrix product as its head: then it is one phase over the product's m and n axes, which runs on the
+A nest may have a matrix product as its head: then it is one phase over the product's m and n axes, which runs on the
 accumulators while they are in registers.
 """
 
@@ -64,7 +64,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Member:
-    """A step placed in a region: `loops[k]` is the class of its axis k."""
+    """A step placed in a loop nest: `loops[k]` is the class of its axis k."""
 
     step: Step
     loops: tuple[int, ...]
@@ -97,7 +97,7 @@ class Phase:
 
 
 @dataclass
-class Region:
+class LoopNest:
     """Phases inside the outer loop classes."""
 
     extents: dict[int, Dim]
@@ -109,8 +109,8 @@ class Region:
         return [m for phase in self.phases for m in phase.members]
 
 
-Unit = Region | Instr
-"""A region, or an instruction with code of its own."""
+Unit = LoopNest | Instr
+"""A loop nest, or an instruction with code of its own."""
 
 
 def place(step: Step, loops: tuple[int, ...]) -> Member:
@@ -147,14 +147,14 @@ def canonical(instr: Instr) -> Step:
 
 
 def is_fusable(instr: Instr) -> bool:
-    """True for the kinds that a region's loops can run."""
+    """True for the kinds that the loops of a nest can run."""
     kind = INSTRUCTIONS[instr.op].kind
     return kind in ("elementwise", "reduce") or (kind == "move" and instr.attr("pad") is None)
 
 
 @dataclass(frozen=True)
 class Dependence:
-    """Two steps of one region touch the same elements, and at least one writes them."""
+    """Two steps of one loop nest touch the same elements, and at least one writes them."""
 
     relation: Relation
     through_reduction: bool
@@ -176,8 +176,8 @@ def dependences_between(first: Step, second: Step) -> list[Dependence]:
     return found
 
 
-def analyse(linked: LinkedSteps, head: bool, member: Callable[[Step, tuple[int, ...]], Member]) -> Region | None:
-    """The region of these steps in order; None if they gain nothing from one loop nest or cannot share one.
+def analyse(linked: LinkedSteps, head: bool, member: Callable[[Step, tuple[int, ...]], Member]) -> LoopNest | None:
+    """The nest of these steps in order; None if they gain nothing from one or cannot share it.
 
     `member` places a step; it may remember what it gave before.
     """
@@ -218,7 +218,7 @@ def analyse(linked: LinkedSteps, head: bool, member: Callable[[Step, tuple[int, 
     members = [member(s, mine) for s, mine in zip(steps, loops, strict=True)]
     if head:
         phase = Phase(frozenset(outer), frozenset(), members[1:])
-        return Region(extents, outer, [phase], members[0])
+        return LoopNest(extents, outer, [phase], members[0])
     phases: list[Phase] = []
     where: list[int] = []
     together = [frozenset(mine) for mine in loops]
@@ -234,7 +234,7 @@ def analyse(linked: LinkedSteps, head: bool, member: Callable[[Step, tuple[int, 
         where.append(place)
     if len(phases) > 1 and not outer and any(len(mine) > 1 for mine in loops):
         return None
-    return Region(extents, outer, phases)
+    return LoopNest(extents, outer, phases)
 
 
 def _joins(phase: Phase, member: Member) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.llvm import region_builder
-from codegen.llvm.region_builder import MAX_MEMBERS, RegionBuilder
-from codegen.llvm.regions import Region
+from codegen.llvm import nest_builder
+from codegen.llvm.loop_nests import LoopNest
+from codegen.llvm.nest_builder import MAX_MEMBERS, NestBuilder
 from codegen.tile.build import ProgramBuilder
 from codegen.tile.ir import Instr, Program
 from tensor_types.dtypes import F32
@@ -28,18 +28,18 @@ def chain(length: int, kind: str) -> Program:
 
 
 def compared(monkeypatch: pytest.MonkeyPatch, program: Program) -> tuple[int, list[int]]:
-    """Pairs of instructions that were compared, and the sizes of the regions."""
+    """Pairs of instructions that were compared, and the sizes of the nests."""
     calls = []
-    real = region_builder.dependences_between
-    monkeypatch.setattr(region_builder, "dependences_between", lambda a, b: calls.append(1) or real(a, b))
-    builder = RegionBuilder()
+    real = nest_builder.dependences_between
+    monkeypatch.setattr(nest_builder, "dependences_between", lambda a, b: calls.append(1) or real(a, b))
+    builder = NestBuilder()
     for instr in program.body:
         assert isinstance(instr, Instr)
         builder.add(instr)
-    monkeypatch.setattr(region_builder, "dependences_between", real)
+    monkeypatch.setattr(nest_builder, "dependences_between", real)
     units = builder.units()
-    assert all(isinstance(unit, Region) for unit in units)
-    return len(calls), [len(unit.members()) for unit in units if isinstance(unit, Region)]
+    assert all(isinstance(unit, LoopNest) for unit in units)
+    return len(calls), [len(unit.members()) for unit in units if isinstance(unit, LoopNest)]
 
 
 @pytest.mark.parametrize("kind", ["a tile a step", "in place", "apart"])

@@ -1,4 +1,4 @@
-"""The loop nest of a region: outer loops, then per phase inner loops over blocks of vectors.
+"""The code of a loop nest: outer loops, then per phase inner loops over blocks of vectors.
 
 One loop class is the vector class. Instructions are evaluated for all points of a block on registers; values that a
 later phase needs stay in registers if they belong to outer indices only, else they go to the tile's memory.
@@ -12,10 +12,10 @@ from dataclasses import replace
 from codegen.llvm.access import Point, point
 from codegen.llvm.evaluator import Block, Evaluator
 from codegen.llvm.liveness import forget_overwritten
-from codegen.llvm.loop_plan import LoopPlan, merged_extents, raw_move, region_keys
+from codegen.llvm.loop_nests import LoopNest, Member, Phase
+from codegen.llvm.loop_plan import LoopPlan, merged_extents, nest_keys, raw_move
 from codegen.llvm.loops import Chunk, carried, over_rows, over_vectors
 from codegen.llvm.reductions import Reduction
-from codegen.llvm.regions import Member, Phase, Region
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Value
 from codegen.llvm.vector_code import Vec, VectorCode
@@ -28,20 +28,20 @@ _SMALL_STEP = 32
 """... if one turn evaluates at most this many instructions."""
 
 
-class RegionCode:
-    """Emits one region."""
+class NestCode:
+    """Emits one loop nest."""
 
-    def __init__(self, code: VectorCode, storage: Storage, region: Region) -> None:
+    def __init__(self, code: VectorCode, storage: Storage, nest: LoopNest) -> None:
         self.code = code
         self.fn = code.fn
         self.storage = storage
-        self.region = region
-        self.evaluator = Evaluator(code, storage, frozenset(m.dst.base for m in region.members()))
-        self.keys = region_keys(region)
-        self.raw = raw_move(region, storage)
+        self.nest = nest
+        self.evaluator = Evaluator(code, storage, frozenset(m.dst.base for m in nest.members()))
+        self.keys = nest_keys(nest)
+        self.raw = raw_move(nest, storage)
         self.lengths: dict[int, Value] = {}
-        self.extents = merged_extents(region, storage, self.keys)
-        self.plan = LoopPlan(code, storage, region, self.keys, self.extents)
+        self.extents = merged_extents(nest, storage, self.keys)
+        self.plan = LoopPlan(code, storage, nest, self.keys, self.extents)
 
     def emit(self) -> None:
         """The whole nest."""
@@ -55,7 +55,7 @@ class RegionCode:
             accesses[key] = access if self.raw is None else replace(access, dtype=self.raw)
         # Extents are computed here, where they dominate every loop.
         self.lengths = {c: self.storage.dims.value(extent) for c, extent in sorted(self.extents.items())}
-        merged = {c: 0 for c in self.region.extents if c not in self.extents}
+        merged = {c: 0 for c in self.nest.extents if c not in self.extents}
         block = Block(accesses, ((),), 1, None, None, {}, merged)
         self._outer(list(plan.scalar_outer), block)
 
@@ -83,7 +83,7 @@ class RegionCode:
             self._phases(block)
             return
         loop = plan.vector_outer
-        ready = self._preload(self.region.members(), block, loop, {})
+        ready = self._preload(self.nest.members(), block, loop, {})
 
         def chunk(c: Chunk, held: list[Vec]) -> list[Vec]:
             self._phases(self._at_chunk(ready, loop, c))
@@ -100,7 +100,7 @@ class RegionCode:
                  values: dict[tuple[Window, Point], Vec]) -> Block:  # fmt: skip
         """Loads operands that the coming vector loop does not move along, so that it need not."""
         known = dict(block.known)
-        written = {m.dst.base for m in self.region.members()}
+        written = {m.dst.base for m in self.nest.members()}
         for member in members:
             for key in member.reads():
                 if key.base in written or (loop is not None and loop in key.loops()):
@@ -117,7 +117,7 @@ class RegionCode:
 
     def _phases(self, block: Block) -> None:
         known = dict(block.known)
-        for phase in self.region.phases:
+        for phase in self.nest.phases:
             result = self._phase(phase, replace(block, known=known))
             stale = {k for m in phase.members for k in forget_overwritten([w for w, _ in known], m.dst)}
             known = {k: v for k, v in known.items() if k[0] not in stale}
@@ -125,7 +125,7 @@ class RegionCode:
 
     def _phase(self, phase: Phase, block: Block) -> dict[tuple[Window, Point], Vec]:
         """Emits a phase; gives the values that belong to outer indices only."""
-        inner = [c for c in sorted(phase.loops) if c not in self.region.outer and c in self.extents]
+        inner = [c for c in sorted(phase.loops) if c not in self.nest.outer and c in self.extents]
         vector = self.plan.vector_of(phase)
         kept = [c for c in inner if c not in phase.reduced and c != vector]
         result: dict[tuple[Window, Point], Vec] = {}
@@ -182,7 +182,7 @@ class RegionCode:
         }  # fmt: skip
         order = sorted(slot_points)
         held = [v for i, _ in order for v in reductions[i].neutral(self.code, lanes)]
-        if phase.loops <= set(self.region.outer):
+        if phase.loops <= set(self.nest.outer):
             # Reductions over axes of extent 1: other results of the phase belong to outer indices too.
             values = {}
             held = self._step(phase, block, order, reductions, held, values)
@@ -210,7 +210,7 @@ class RegionCode:
             old = self.evaluator.operand(block, {}, member.dst, own)
             old = self.code.broadcast(old, total[0].lanes)
         value = reduction.result(self.code, total, old, self.storage.dtype(member.dst.base))
-        if member.dst.loops() <= set(self.region.outer):
+        if member.dst.loops() <= set(self.nest.outer):
             result[(member.dst, own)] = value
         if self.storage.in_memory(member.dst.base):
             self.evaluator.store_value(block, member.dst, own, value)
@@ -273,7 +273,7 @@ class RegionCode:
 
     def _keep(self, members: Sequence[Member], values: dict[tuple[Window, Point], Vec],
               result: dict[tuple[Window, Point], Vec]) -> None:  # fmt: skip
-        outer = set(self.region.outer)
+        outer = set(self.nest.outer)
         for member in members:
             if member.dst.loops() <= outer:
                 result.update({k: v for k, v in values.items() if k[0] == member.dst})
