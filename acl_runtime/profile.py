@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class Profile:
     calls: np.ndarray
     plain_seconds: float = 0.0
     timed_seconds: float = 0.0
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """All dims that were known when the run ended, those that it decided itself among them."""
 
     @property
     def ai_cpu_share(self) -> float:

@@ -235,6 +235,7 @@ class InferSession:
             elif number > 1:
                 plain.append(took)
             tasks = _task_rows(states)
+            dims = {name: n for s in states if s.binding is not None for name, n in s.binding.dims.items()}
             self._done(states)
         best = int(np.argmin(spans))
         lengths = np.array([t[:, 1] - t[:, 0] for t in times]) / 1e9
@@ -243,7 +244,7 @@ class InferSession:
             for task, seconds, median in zip(tasks, lengths[best], np.median(lengths, 0), strict=True)
         )
         middle = [statistics.median(figures) for figures in (plain, timed)]
-        return Profile(rows, spans[best] / 1e9, traces[best], *middle)
+        return Profile(rows, spans[best] / 1e9, traces[best], *middle, dims)
 
     def tensor_names(self) -> list[str]:
         """Names of the tensors that `read` can give."""

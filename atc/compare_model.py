@@ -339,7 +339,7 @@ def _compared(name: str, device: Device, holder: str, dtype: str, value: Any, go
         return Row(name, "compared", kernel, dtype, None, "pass", f"{golden.name} gives no value")
     value, unused = device.rows_in_use(holder, value, expected)
     try:
-        found = difference(value, expected)
+        found = difference(value, expected, golden.name)
     except ValueError as error:
         return Row(name, state, kernel, dtype, None, "fail", str(error), holder)
     detail = detail_of(value, expected, dtype) if device.details else None

@@ -13,7 +13,7 @@ from acl_runtime.om.replace_file import replace_file
 from acl_runtime.plan_format import SegmentPlan
 from atc.html_page import render
 from atc.inspect_package import plan_of
-from atc.profiling.memory import memory_use
+from atc.profiling.memory import model_memory
 from atc.writing import writing
 from graph_opt.ir import Graph
 from graph_opt.ir.text import parse as parse_graph
@@ -29,16 +29,15 @@ def write_page(path: Path, package: Path, found: Mapping[str, Any], flag: str = 
 
 
 def page(package: Path, found: Mapping[str, Any]) -> str:
-    """HTML. Dims that are open have the least size that they may have, 1 at least; of several segments the largest."""
+    """HTML. Dims that are open have the least size that they may have, 1 at least."""
     opened = open_package(package)
     graph = parse_graph(bytes(opened.section("graph")).decode())
     segments = plan_of(opened).segments
-    segment = max(segments, key=lambda s: len(s.tasks))
-    dims = _sizes(segment)
-    memory = memory_use(segment, dims)
+    dims = {name: size for s in segments for name, size in _sizes(s).items()}
+    memory = model_memory(segments, dims)
     tensors = _tensors(graph, found["layers"])
     data = {
-        "blocks": [asdict(b) for b in memory.blocks], "arena": memory.arena, "tasks": len(segment.tasks),
+        "blocks": [asdict(b) for b in memory.blocks], "arena": memory.arena, "tasks": len(memory.live),
         "tensors": tensors, "notes": list(found["fusion_notes"]),
         "kernels": [{"name": r["node"], "family": r["family"], "engine": r["engine"]} for r in found["layers"]],
     }  # fmt: skip

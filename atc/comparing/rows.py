@@ -45,16 +45,19 @@ class Difference:
         return {"cosine": self.cosine, "rel_l2": self.rel_l2, "max_abs": self.max_abs}
 
 
-def difference(device: Any, golden: Any) -> Difference:
-    """Metrics of two tensors, or of two sequences of tensors, of one shape. ValueError if the shapes differ."""
+def difference(device: Any, golden: Any, oracle: str = "onnxruntime") -> Difference:
+    """Metrics of two tensors, or of two sequences of tensors, of one shape. ValueError if the shapes differ.
+
+    `oracle` is what notes and errors call the one who gave `golden`.
+    """
     if isinstance(golden, list):
         if not isinstance(device, list) or len(device) != len(golden):
             raise ValueError(f"{len(device) if isinstance(device, list) else 'no'} elements against {len(golden)}")
         for one, other in zip(device, golden, strict=True):
-            _same_shape(np.asarray(one), np.asarray(other))
+            _same_shape(np.asarray(one), np.asarray(other), oracle)
         device, golden = (np.concatenate([np.ravel(v) for v in side] or [np.empty(0)]) for side in (device, golden))
     device, golden = np.asarray(device), np.asarray(golden)
-    _same_shape(device, golden)
+    _same_shape(device, golden, oracle)
     if golden.dtype == object or golden.dtype.kind in "US":
         unequal = int(np.sum(device.astype(str) != golden.astype(str)))
         return Difference(None, float(unequal > 0), float(unequal), 0, unequal)
@@ -66,7 +69,7 @@ def difference(device: Any, golden: Any) -> Difference:
     same = ~finite & ((x == y) | (np.isnan(x) & np.isnan(y)))
     x, y = x[finite], y[finite]
     error = x - y
-    note = _nonfinite_note(device, golden, int(same.sum())) if x.size < golden.size else ""
+    note = _nonfinite_note(device, golden, int(same.sum()), oracle) if x.size < golden.size else ""
     if golden.size and not x.size:
         return Difference(None, None, None, int(same.sum()), int((~finite & ~same).sum()), note, _largest(golden))
     # einsum works in this thread: a BLAS would wake all of them for each of many small tensors.
@@ -88,22 +91,22 @@ def _largest(golden: np.ndarray) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
-def _nonfinite_note(device: np.ndarray, golden: np.ndarray, same: int) -> str:
-    """'ours has 3 Inf of 12 elements, onnxruntime none', and how large the finite values of onnxruntime are."""
+def _nonfinite_note(device: np.ndarray, golden: np.ndarray, same: int, oracle: str) -> str:
+    """'ours has 3 Inf of 12 elements, onnxruntime none', and how large the finite values of the oracle are."""
 
     def counts(array: np.ndarray) -> str:
         found = (("NaN", np.isnan(array)), ("Inf", np.isinf(array)))
         return " and ".join(f"{int(mask.sum())} {name}" for name, mask in found if mask.any()) or "none"
 
     finite = np.abs(golden[np.isfinite(golden)])
-    largest = f"; onnxruntime's finite values reach {float(finite.max()):.3g}" if finite.size else ""
+    largest = f"; {oracle}'s finite values reach {float(finite.max()):.3g}" if finite.size else ""
     agreeing = f" ({same} agree)" if same else ""
-    return f"of {golden.size} elements ours has {counts(device)}, onnxruntime {counts(golden)}{agreeing}{largest}"
+    return f"of {golden.size} elements ours has {counts(device)}, {oracle} {counts(golden)}{agreeing}{largest}"
 
 
-def _same_shape(device: np.ndarray, golden: np.ndarray) -> None:
+def _same_shape(device: np.ndarray, golden: np.ndarray, oracle: str) -> None:
     if device.shape != golden.shape:
-        raise ValueError(f"shape {list(device.shape)}, onnxruntime has {list(golden.shape)}")
+        raise ValueError(f"shape {list(device.shape)}, {oracle} has {list(golden.shape)}")
 
 
 def verdict_of(found: Difference, dtype: str, quantised: bool = False, limit: Limit | None = None) -> str:

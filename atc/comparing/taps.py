@@ -215,7 +215,7 @@ def _row(
     if np.shape(expected) != made.shape:
         return None
     holder = kernel.original.outputs[0].name
-    found = difference(made, expected)
+    found = difference(made, expected, golden.name)
     detail = detail_of(made, expected, value.dtype.name) if device.details else None
     note = "; ".join(filter(None, ("inside of the kernel", found.note)))
     return Row(

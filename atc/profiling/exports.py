@@ -23,7 +23,7 @@ def profiled_tasks(report: ProfileReport) -> list[ProfiledTask]:
     calls: list[list[tuple[int, int, int]]] = [[] for _ in report.kernels]
     for task, worker, begin, end in report.calls.tolist():
         calls[task].append((worker, begin, end))
-    live = [*report.memory.live, *[0] * (len(report.kernels) - len(report.memory.live))]
+    live = report.memory.live
     return [
         ProfiledTask(
             k.name, k.family, k.device, calls[n], k.grid, after=report.after[n], live=live[n],

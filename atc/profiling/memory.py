@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from acl_runtime.plan_format import SegmentPlan
 from tensor_types.dims import evaluate, names
@@ -28,6 +28,18 @@ class MemoryUse:
     peak: int
     live: list[int]
     blocks: list[Block]
+
+
+def model_memory(segments: Sequence[SegmentPlan], dims: Mapping[str, int]) -> MemoryUse:
+    """Of segments one after another, which use one arena in turns; tasks count through. Storages whose size only a run
+    tells are left out."""
+    uses = [memory_use(s, dims) for s in segments]
+    blocks, first = [], 0
+    for use in uses:
+        blocks += [replace(b, first=b.first + first, last=b.last + first) for b in use.blocks]
+        first += len(use.live)
+    live = [n for use in uses for n in use.live]
+    return MemoryUse(max(u.arena for u in uses), max(live, default=0), live, blocks)
 
 
 def memory_use(plan: SegmentPlan, dims: Mapping[str, int]) -> MemoryUse:

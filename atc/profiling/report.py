@@ -19,7 +19,7 @@ from atc.comparing.rows import digest_of
 from atc.diffing import source_nodes
 from atc.inputs import read_files
 from atc.kernel_names import kernel_name
-from atc.profiling.memory import MemoryUse, memory_use
+from atc.profiling.memory import MemoryUse, model_memory
 from atc.run import session_inputs
 from codegen.targets import target
 from codegen.targets.roofline import estimate
@@ -117,7 +117,6 @@ def profile_package(
     calls["end"] -= first
     rows = _rows(profile, calls, session, graph, peaks, threads)
     total = sum(r.ms for r in rows)
-    shapes = [np.asarray(feeds[i.name]).shape for i in session.get_inputs()]
     after, begin = [], 0
     for segment in segments:
         after += [tuple(begin + a for a in task.after) for task in segment.tasks]
@@ -127,7 +126,7 @@ def profile_package(
         input_digest=digest_of([feeds]), host_class=session.host_class, threads=threads, runs=runs, kernels=rows,
         total_ms=total, span_ms=profile.seconds * 1e3, plain_ms=profile.plain_seconds * 1e3,
         measuring_overhead=profile.overhead, peaks=peaks, lanes=_lanes(calls, threads),
-        memory=memory_use(segments[0], session.dims_of(shapes)), calls=calls, after=after,
+        memory=model_memory(segments, profile.dims), calls=calls, after=after,
     )  # fmt: skip
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from late_models import detector
 from onnx import TensorProto, helper, numpy_helper
 
 import atc
+from acl_runtime import InferSession
 from atc.command_line import main
 from atc.profiling.exports import trace, write_op_summary
 from atc.profiling.page import page
@@ -90,6 +92,16 @@ def test_the_trace_is_well_formed_and_sums_to_the_rows(report: ProfileReport) ->
     for e in arrows:  # a viewer drops an arrow whose end lies in no slice
         assert any(begin - 1e-6 <= e["ts"] <= end + 1e-6 for begin, end in by_lane[e["tid"]])
     assert {"M", "X", "s", "f"} <= {e["ph"] for e in events}
+
+
+def test_memory_of_sizes_that_the_run_decides(tmp_path: Path) -> None:
+    """Segments behind the first one use the arena too, in the sizes that the run found."""
+    onnx.save(detector(), tmp_path / "d.onnx")
+    atc.convert(tmp_path / "d.onnx", tmp_path / "d.om")
+    found = profile_package(tmp_path / "d.om", runs=1)
+    tasks = len(InferSession(0, tmp_path / "d.om").plan.segments[0].tasks)
+    assert len(found.memory.live) == len(found.kernels) > tasks
+    assert any(b.first >= tasks for b in found.memory.blocks) and found.memory.peak <= found.memory.arena
 
 
 def test_two_threads_sum_up_too(report: ProfileReport, tmp_path: Path) -> None:
