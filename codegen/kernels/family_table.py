@@ -57,7 +57,7 @@ ROWS = (
     Row("gru", _HALVES, ("GRU",)),
     Row("movement", _ANY,
         ("Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND", "Resize", "Expand",
-         "Tile", "Relayout", "CumSum", "Range", "DepthToSpace", "SpaceToDepth")),
+         "Tile", "Relayout", "CumSum", "Range", "Shape", "Size", "DepthToSpace", "SpaceToDepth")),
     Row("tensor_scatter", _ANY, ("TensorScatter",)),
     Row("scatter", _ANY, ("ScatterND", "ScatterElements")),
     Row("image", frozenset({"u8"}), ("PrepareImage",)),

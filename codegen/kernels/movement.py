@@ -12,6 +12,7 @@ from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_space import order
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.resize import lower_resize
+from codegen.kernels.shapes import lower_sizes
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.targets.target import Target
 from codegen.tile.ir import axis
@@ -400,6 +401,12 @@ def _range(m: Move) -> None:
         m.records.append(record)
 
 
+def _sizes(m: Move) -> None:
+    record = lower_sizes(m.node, m.op, m.output, m.target)
+    if record is not None:
+        m.records.append(record)
+
+
 def _resize(m: Move) -> None:
     m.records += lower_resize(m.node, m.op, m.input(0), m.output, m.target, m.tiling)
 
@@ -421,5 +428,7 @@ _RULES: dict[str, Callable[[Move], None]] = {
     "GatherElements": _gather_elements,
     "CumSum": _cumsum,
     "Range": _range,
+    "Shape": _sizes,
+    "Size": _sizes,
     "Resize": _resize,
 }

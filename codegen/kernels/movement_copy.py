@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from codegen.kernels.operands import body_of
 from codegen.kernels.region import grid_blocks
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, halvings
@@ -44,8 +45,12 @@ class Walk:
 
 
 def program_dim(task: KernelTask, value: Dim) -> Dim:
-    """A graph dim over program dims for the names in it, so that relations between extents stay provable."""
-    return substitute(value, {name: task.extent(dim(name)) for name in sorted(names(value))})
+    """A graph dim over program dims for the names in it, so that relations between extents stay provable.
+
+    The program's dims are as low as the graph's, or an extent such as 2*n - 1 might be negative.
+    """
+    lows = {name: low for name, (low, _) in body_of(task.node).dims.items()}
+    return substitute(value, {name: task.extent(dim(name), lows.get(name, 0)) for name in sorted(names(value))})
 
 
 class _Extents:

@@ -20,6 +20,7 @@ from codegen.llvm.vector_memory import load_vector, store_vector
 from codegen.llvm.vector_ops import evaluate, source_dtype
 from codegen.llvm.windows import Window
 from codegen.tile.ir import Imm
+from tensor_types.dims import Expr
 from tensor_types.dtypes import BOOL, F32, F64, I64, DType
 
 
@@ -122,10 +123,15 @@ class Evaluator:
         for position, source in enumerate(member.srcs):
             if isinstance(source, Imm):
                 wanted = BOOL if instr.op == "TSEL" and position == 0 else common
-                result.append(self.code.const(source.value, wanted, 1))
+                result.append(self._immediate(source, wanted))
             else:
                 result.append(self.operand(block, values, source, at))
         return result
+
+    def _immediate(self, number: Imm, dtype: DType) -> Vec:
+        if not isinstance(number.value, Expr):
+            return self.code.const(number.value, dtype, 1)
+        return self.code.scalar(self.storage.dims.value(number.value), dtype)
 
     def _accumulate(self, block: Block, member: Member, number: int, at: Point, operands: list[Vec],
                     slots: dict[tuple[int, Point], list[Vec]]) -> None:  # fmt: skip

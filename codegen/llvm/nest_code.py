@@ -21,6 +21,8 @@ from codegen.llvm.text import Value
 from codegen.llvm.vector_code import Vec, VectorCode
 from codegen.llvm.vector_memory import load_vector
 from codegen.llvm.windows import Window
+from codegen.tile.ir import Imm
+from tensor_types.dims import Expr
 
 _UNROLLED_TAPS = 4
 """Reduced loops of at most this many turns (the taps of a window) are written out ..."""
@@ -53,7 +55,10 @@ class NestCode:
             else:
                 access = self.storage.access(key)
             accesses[key] = access if self.raw is None else replace(access, dtype=self.raw)
-        # Extents are computed here, where they dominate every loop.
+        # Extents, and sizes that are numbers, are computed here, where they dominate every loop.
+        for number in (s for m in self.region.members() for s in m.srcs if isinstance(s, Imm)):
+            if isinstance(number.value, Expr):
+                self.storage.dims.value(number.value)
         self.lengths = {c: self.storage.dims.value(extent) for c, extent in sorted(self.extents.items())}
         merged = {c: 0 for c in self.nest.extents if c not in self.extents}
         block = Block(accesses, ((),), 1, None, None, {}, merged)

@@ -10,7 +10,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-from codegen.llvm.text import Function
+from codegen.llvm.text import Function, Value
 from codegen.targets.hosts import HostClass
 from codegen.tile.ir import Scalar
 from tensor_types.dtypes import BOOL, F32, F64, I32, I64, DType
@@ -95,6 +95,15 @@ class VectorCode:
     def const(self, value: Scalar, dtype: DType, lanes: int) -> Vec:
         """A vector constant with the value in all lanes."""
         return Vec(f"splat ({register_type(dtype)} {scalar_constant(value, dtype)})", dtype, lanes)
+
+    def scalar(self, value: Value, dtype: DType) -> Vec:
+        """A size, an i64, as one element of an integer dtype, in which it wraps."""
+        if isinstance(value, int):
+            return self.const(value, dtype, 1)
+        kind = register_type(dtype)
+        if kind != "i64":
+            value = self.fn.emit(f"trunc i64 {value} to {kind}")
+        return Vec(self.fn.emit(f"insertelement <1 x {kind}> poison, {kind} {value}, i32 0"), dtype, 1)
 
     def like(self, value: Scalar, other: Vec) -> Vec:
         """A constant of the dtype and lanes of another vector."""

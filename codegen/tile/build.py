@@ -68,7 +68,7 @@ class Buffer:
         return self.window((0,) * len(self.shape), self.shape)
 
 
-Argument: TypeAlias = Buffer | View | Imm | Scalar
+Argument: TypeAlias = Buffer | View | Imm | Scalar | Expr
 """What an instruction takes as operand: numbers become immediates, buffers their whole view."""
 
 

@@ -77,7 +77,7 @@ INSTRUCTIONS: dict[str, Declaration] = {
         Declaration("TMOV", "move", 1, "copy, converting dtype as TCVT"),
         Declaration("TEXTRACT", "move", 1, "L1 -> L0A or L0B"),
         Declaration("TTRANS", "move", 1, "copy with permuted axes"),
-        Declaration("TEXPANDS", "move", 1, "fill with an immediate"),
+        Declaration("TEXPANDS", "move", 1, "fill with an immediate, or with a size of the program: size(n + 1)"),
         _unary("TABS", "|a|; wraps for the least integer"),
         _unary("TNEG", "-a"),
         _unary("TEXP", "e**a; underflow to 0, overflow to inf, NaN stays", 2),

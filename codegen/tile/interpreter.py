@@ -21,7 +21,7 @@ from codegen.tile.ir import For, If, Imm, Instr, Operand, Program, ReadDim, Stmt
 from codegen.tile.observer import Observer, Touched
 from codegen.tile.text import statement_to_text
 from tensor_types.deadline import check_deadline
-from tensor_types.dims import Dim, evaluate
+from tensor_types.dims import Dim, Expr, evaluate
 from tensor_types.dtypes import BOOL, DType
 
 
@@ -315,8 +315,9 @@ class _Runner:
 
     def operand(self, operand: Operand, dtype: DType) -> np.ndarray:
         if isinstance(operand, Imm):
+            value = evaluate(operand.value, self.env) if isinstance(operand.value, Expr) else operand.value
             with np.errstate(all="ignore"):
-                return np.asarray(operand.value).astype(dtype.numpy)
+                return np.asarray(value).astype(dtype.numpy)
         return self.read(operand)
 
     def read(self, view: View) -> np.ndarray:

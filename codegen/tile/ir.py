@@ -100,9 +100,12 @@ class View:
 
 @dataclass(frozen=True)
 class Imm:
-    """An immediate scalar operand; converted to the dtype of the instruction's other operands."""
+    """An immediate scalar operand; converted to the dtype of the instruction's other operands.
 
-    value: Scalar
+    That of TEXPANDS may be an expression of the program's dims, for an integer destination, in which it wraps.
+    """
+
+    value: Scalar | Expr
 
 
 Operand: TypeAlias = View | Imm

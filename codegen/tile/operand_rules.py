@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from codegen.tile.instructions import CODE_BITS, INSTRUCTIONS
 from codegen.tile.ir import Imm, Instr, View, linear_index
-from tensor_types.dims import Dim
+from tensor_types.dims import Dim, Expr
 from tensor_types.dtypes import BF16, BOOL, F16, F32, I8, I32, U32, DType
 
 FLOAT, INTEGER, NUMBER, BITS, ANY = "float", "integer", "number", "bits", "any"
@@ -80,6 +80,8 @@ class Rules:
         if (instr.op == "TEXPANDS") != isinstance(source, Imm):
             return "TEXPANDS takes an immediate, other moves a view"
         if isinstance(source, Imm):
+            if isinstance(source.value, Expr) and not dst.is_integer:
+                return f"a size is an integer, not {dst}"
             return self._kind(instr, dst)
         pad = instr.attr("pad")
         if pad is not None and not isinstance(pad, int | float):
@@ -89,6 +91,8 @@ class Rules:
         return self._same_shape(instr, source) or self._kind(instr, dst)
 
     def _elementwise(self, instr: Instr) -> str | None:
+        if any(isinstance(s, Imm) and isinstance(s.value, Expr) for s in instr.srcs):
+            return "only TEXPANDS takes a size as its number"
         views = [s for s in instr.srcs if isinstance(s, View)]
         if wrong := self._same_shape(instr, *views):
             return wrong

@@ -43,7 +43,7 @@ from codegen.tile.ir import (
     View,
 )
 from tensor_types import dim_text
-from tensor_types.dims import Dim
+from tensor_types.dims import Dim, Expr
 from tensor_types.dtypes import DTYPES
 from tensor_types.effort import effort
 from tensor_types.limits import limit
@@ -57,6 +57,8 @@ MAX_LIST = 1024
 MAX_INTEGER = 1 << 64
 
 _T = TypeVar("_T")
+_SIZE = "size"
+"""What stands before an expression of dims in the place of a number."""
 
 
 class TileSyntaxError(ValueError):
@@ -104,7 +106,7 @@ def statement_to_text(stmt: Stmt) -> str:
 def operand_to_text(operand: Operand) -> str:
     """The text of a view or an immediate."""
     if isinstance(operand, Imm):
-        return _scalar(operand.value)
+        return f"{_SIZE}({operand.value})" if isinstance(operand.value, Expr) else _scalar(operand.value)
     return f"{operand.base}[{_list(operand.index)}]{{{_list(operand.shape)}}}"
 
 
@@ -414,6 +416,9 @@ class _Reader:
         return self.number()
 
     def operand(self) -> Operand:
+        if self.peek() == _SIZE and self.peek(1) == "(":
+            self.next()
+            return Imm(self.dim())
         return self.view() if self.peek(1) == "[" else Imm(self.scalar())
 
     def view(self) -> View:

@@ -27,7 +27,7 @@ from codegen.tile import chip_rules
 from codegen.tile.arithmetic import LARGEST, Bounds, magnitude, parts, trips
 from codegen.tile.grid_disjoint import Access, unseparated
 from codegen.tile.instructions import INSTRUCTIONS
-from codegen.tile.ir import ROLES, For, If, Instr, Param, Program, ReadDim, Stmt, Tile, View, linear_index, walk
+from codegen.tile.ir import ROLES, For, If, Imm, Instr, Param, Program, ReadDim, Stmt, Tile, View, linear_index, walk
 from codegen.tile.operand_rules import Rules
 from codegen.tile.scopes import narrow, with_axes
 from codegen.tile.text import MAX_NESTING, MAX_STATEMENTS, statement_to_text
@@ -277,6 +277,11 @@ class _Verifier:
     def instruction(self, instr: Instr) -> None:
         self.require(instr.op in INSTRUCTIONS, "unknown instruction")
         sources = [s for s in instr.srcs if isinstance(s, View)]
+        for source in instr.srcs:
+            if isinstance(source, Imm) and isinstance(source.value, Expr):
+                own = {d.name for d in self.program.dims}
+                self.require(names(source.value) <= own, "a size as a number depends on the program's dims only")
+                self.known(source.value)
         padded = instr.op == "TLOAD" and instr.attr("pad") is not None
         for view in sources:
             self.view(view, bounded=not padded)

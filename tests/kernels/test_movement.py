@@ -223,3 +223,11 @@ def test_ranges_that_a_kernel_leaves_alone() -> None:
     arrays = {"s": np.array(0), "l": np.array(9), "d": np.array(1)}
     with pytest.raises(NotLowerable, match="delta"):
         run("Range", arrays, dynamic=("s", "l", "d"), symbolic={"y": ("n",)}, dims={"n": 9})
+
+
+def test_shapes_and_sizes() -> None:
+    x, symbolic = f32(3, 5, 7), {"x": ("n", 5, "m")}
+    for dims in ({}, {"n": 3, "m": 7}):
+        run("Shape", {"x": x}, symbolic=symbolic if dims else None, dims=dims)
+        run("Shape", {"x": x}, symbolic=symbolic if dims else None, dims=dims, start=-2, end=3)
+        run("Size", {"x": x}, symbolic=symbolic if dims else None, dims=dims)

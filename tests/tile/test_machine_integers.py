@@ -24,6 +24,7 @@ def _program(body: str, dims_: str = "n in [1, inf]", declarations: str = "", gr
       param in x: f32[n]
       param in lengths: i64[4]
       param out y: f32[16]
+      param out z: i64[16]
       {declarations}
       {"grid " + grid if grid else ""}
       body {{ {body} }}
@@ -43,6 +44,12 @@ REFUSED = {
     "an extent": "TROWSUM y[0]{4611686018427387904}, x[0]{4611686018427387904} axes=(0)",
     "a divisor that may be 0": "TEXPANDS y[min(5, (n + 7)//(n*n - n))]{}, 1.0",
     "a divisor that a read number makes 0": "read v = lengths[0]{} in [0, 4] TEXPANDS y[min(5, 7//v)]{}, 1.0",
+    "a size as a number beyond 64 bits": "TEXPANDS z[0]{}, size(9223372036854775808*n)",
+    "a size as a number that divides by zero": "TEXPANDS z[0]{}, size(7//(n - 1))",
+    "a loop's variable as a number": "for i < 4 { TEXPANDS z[i]{}, size(i + 1) }",
+    "a read number as a number": "read v = lengths[0]{} in [1, 4] TEXPANDS z[0]{}, size(v + 1)",
+    "a size as a float": "TEXPANDS y[0]{}, size(n)",
+    "a size added": "TADDS z[0]{}, lengths[0]{}, size(n)",
     "a negative size from a tensor": "read v = lengths[0]{} in [-4, 4] TEXPANDS y[max(v, 0)]{}, 1.0",
 }  # fmt: skip
 
