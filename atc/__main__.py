@@ -6,6 +6,7 @@ this file runs; of `atc`, at no time.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import sys
 
 def main() -> None:
     """Runs the command line of this process and ends it with a documented exit code."""
+    gc.set_threshold(50_000, 20, 50)  # what a command makes mostly lives to its end
     _leave_current_folder()
     signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -10,6 +10,7 @@ raised, as JSON. The end of the stream ends the worker, and so does the end of w
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -76,6 +77,7 @@ def _report(error: Exception) -> dict[str, object]:
 
 
 def _main(descriptor: str, target: str, *folders: str) -> None:
+    gc.set_threshold(50_000, 20, 50)  # it makes much and drops little: a tenth of its time went into looking for cycles
     sys.path += folders
     with socket.socket(fileno=int(descriptor)) as stream:
         try:
