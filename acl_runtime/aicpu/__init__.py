@@ -25,6 +25,7 @@ from acl_runtime.aicpu import (
     shape_ops,
     signal,
     text,
+    trees,
     vision,
 )
 from acl_runtime.aicpu.registry import evaluate, has_implementation, implementation, implemented_ops
@@ -55,5 +56,6 @@ __all__ = [
     "shape_ops",
     "signal",
     "text",
+    "trees",
     "vision",
 ]

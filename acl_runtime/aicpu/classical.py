@@ -163,3 +163,17 @@ def _vectorizer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
         rows = rows.reshape(1, -1) if rows.ndim == 1 else rows.reshape(len(rows), -1)
         parts.append(np.pad(rows[:, :size], ((0, 0), (0, max(0, size - rows.shape[1])))))
     return np.concatenate(parts, 1)
+
+
+@implementation(DOMAIN + "ZipMap")
+def _zip_map(inputs: Inputs, attrs: Attrs, _: int) -> list[dict[Any, float]]:
+    labels = list(attrs.get("classlabels_strings") or attrs.get("classlabels_int64s") or ())
+    return [dict(zip(labels, row, strict=True)) for row in np.atleast_2d(np.asarray(inputs[0])).tolist()]
+
+
+@implementation(DOMAIN + "CategoryMapper")
+def _category_mapper(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    data, words, numbers = np.asarray(inputs[0]), attrs["cats_strings"], attrs["cats_int64s"]
+    if data.dtype.kind in "OUS":
+        return _mapped(data, dict(zip(words, numbers, strict=True)), attrs.get("default_int64", -1), np.int64)
+    return _mapped(data, dict(zip(numbers, words, strict=True)), attrs.get("default_string", "_Unused"), object)

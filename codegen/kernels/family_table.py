@@ -40,6 +40,7 @@ ROWS = (
     Row("quantize_blocks", _HALVES, ("QuantizeBlocks",), cut=False),
     Row("moe", frozenset({"i64"}), ("MoeRoute",), cut=False),
     Row("box_selection", frozenset({"f32"}), ("SelectBoxes",), cut=False),
+    Row("trees", frozenset({"f32", "f64"}), ("Trees",)),
     Row("topk", _FLOATS | _INTEGERS, ("TopK",)),
     Row("conv", _FLOATS | {"i8", "u8"}, ("Conv", "ConvInteger", "ConvTranspose"), after=POINTWISE,
         prefers="channels_last"),

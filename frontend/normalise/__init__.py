@@ -20,6 +20,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     recurrent,
     reduction,
     training,
+    trees,
 )
 from frontend.normalise.pending import APPLIES_BODIES, PendingNode, normalise
 

@@ -26,6 +26,7 @@ from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its op
     shape,
     signal,
     text,
+    trees,
 )
 from graph_opt.ir.ops.registry import Attr, Inference, Op, declared, get
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graph_opt.ir.ops.registry import FLOAT, FLOATS, INT, INTS, STRING, STRINGS, TENSOR, Inference, declare, same
 from tensor_types.dims import Dim
-from tensor_types.dtypes import F32, I64, STR, DType, from_numpy
+from tensor_types.dtypes import F32, HANDLE, I64, STR, DType, from_numpy
 
 DOMAIN = "ai.onnx.ml::"
 
@@ -63,6 +63,18 @@ def _vectorizer(ctx: Inference) -> None:
     ctx.set(0, F32, (rows, sum(int(n) for n in ctx.attr("inputdimensions") or ())))
 
 
+def _zip_map(ctx: Inference) -> None:
+    """A sequence of maps, one a row: from the labels to the row's numbers."""
+    shape, labels = ctx.shape(), ctx.attr("classlabels_strings") or ctx.attr("classlabels_int64s") or ()
+    if shape and isinstance(shape[-1], int) and shape[-1] != len(labels):
+        raise ctx.error(f"{len(labels)} labels for {shape[-1]} numbers a row")
+    ctx.set(0, HANDLE, ())
+
+
+def _category_mapper(ctx: Inference) -> None:
+    ctx.set(0, I64 if ctx.dtype() == STR else STR, ctx.shape())
+
+
 declare(DOMAIN + "ArrayFeatureExtractor", "X Y", "host", _features)
 declare(DOMAIN + "Binarizer", "X", "host", same, {"threshold": 0.0})
 declare(DOMAIN + "Scaler", "X", "host", _f32, {"offset": FLOATS, "scale": FLOATS})
@@ -91,3 +103,8 @@ declare(
      "multi_class": 0, "post_transform": "NONE"},
 )  # fmt: skip
 declare(DOMAIN + "FeatureVectorizer", "X*", "host", _vectorizer, {"inputdimensions": INTS})
+declare(DOMAIN + "ZipMap", "X", "host", _zip_map, {"classlabels_int64s": INTS, "classlabels_strings": STRINGS})
+declare(
+    DOMAIN + "CategoryMapper", "X", "host", _category_mapper,
+    {"cats_int64s": INTS, "cats_strings": STRINGS, "default_int64": -1, "default_string": "_Unused"},
+)  # fmt: skip

@@ -9,7 +9,7 @@ from graph_opt.ir import ops
 
 INTERNAL = {
     "Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "BlockMatMul", "QuantizeBlocks", "PrepareImage",
-    "SelectBoxes", "SelectedBoxes",
+    "SelectBoxes", "SelectedBoxes", "Trees",
 }  # fmt: skip
 
 ADDED = {"ConvInteger": {"pad_value"}, "Conv": {"direct"}}
