@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,17 +29,10 @@ from tensor_types.errors import OpenAtcError, ResourceLimit
 
 _T = TypeVar("_T")
 _Request = tuple[object, ...]
-_KEPT = 8
-"""Executions that a model keeps, each of its own datasets."""
+_KEPT = 32
+"""Executions that a model keeps."""
 _TOLERATED = 64
 """Bytes by which an input buffer may be too small."""
-
-
-class _Known(NamedTuple):
-    """An execution that may be repeated as it is, and what it was prepared for."""
-
-    request: _Request
-    execution: Execution
 
 
 class DeviceModel:
@@ -60,7 +53,9 @@ class DeviceModel:
             self._dump = ModelDump(watch.dump, self._session, graph, name or graph.name, model_id, layers)
         self.description = describe(model_id, loaded)
         self._lock = threading.Lock()
-        self._known: dict[tuple[int, int], _Known] = {}
+        self._known: dict[_Request, Execution] = {}
+        """Executions that may be repeated as they are, by what they depend on besides model and blocks."""
+        self._says_shapes = self.description.is_dynamic or any(t.is_dynamic for t in self.description.outputs)
 
     def prepare(
         self, inputs: Dataset, outputs: Dataset, memory: Memory, context: Context, allocates: bool
@@ -69,13 +64,12 @@ class DeviceModel:
 
         It reads the input memory and writes the output memory that the datasets name now. With `allocates`, an
         output buffer without memory gets device memory, owned by `context`; without, it is an error. What was asked for
-        before, of the same datasets and live blocks, is not checked again.
+        before, of the same live blocks, is not checked again.
         """
-        request = _request(inputs, outputs, context)
-        key = (id(inputs), id(outputs))  # a request that is kept holds both, so their ids are nobody else's
-        known = self._known.get(key)
-        if known is not None and known.request == request and not known.execution.is_stale():
-            return known.execution
+        request = self._request(inputs, outputs, context)
+        known = self._known.get(request)
+        if known is not None and not known.is_stale():
+            return known
         if context.device != self.device:
             raise DeviceError(
                 Code.MODEL_CONTEXT, f"model {self._id} was loaded on device {self.device}, the context is of device "
@@ -137,8 +131,7 @@ class DeviceModel:
         ]  # fmt: skip
         run = self._prepared(arrays, direct)
 
-        is_done = all(d is not None for d in direct) and not description.is_dynamic
-        is_done = is_done and not any(t.is_dynamic for t in description.outputs)
+        is_done = all(d is not None for d in direct) and not self._says_shapes
 
         def execute() -> None:
             results = self._run(run, arrays, direct, context.device)
@@ -163,8 +156,15 @@ class DeviceModel:
         with self._lock:
             while len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
-            self._known[key] = _Known(request, execution)
+            self._known[request] = execution
         return execution
+
+    def _request(self, inputs: Dataset, outputs: Dataset, context: Context) -> _Request:
+        """Equal for calls that mean the same; a dataset of outputs counts itself where shapes are written to it."""
+        buffers = tuple([(b.address, b.size, b.gear, b.images) for b in inputs.buffers])
+        places = tuple([(b.address, b.size) for b in outputs.buffers])
+        shapes = tuple([(n, tuple(desc.dims)) for n, desc in inputs.descs.items()]) if inputs.descs else None
+        return buffers, places, shapes, context, outputs if self._says_shapes else None
 
     def _prepared(
         self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]
@@ -287,14 +287,6 @@ class ModelTable:
     def _check_open(self) -> None:
         if not self.is_open:
             raise DeviceError(Code.EXEC_NOT_INIT, "acl.init was not called, or acl.finalize was")
-
-
-def _request(inputs: Dataset, outputs: Dataset, context: Context) -> _Request:
-    """What an execution depends on besides the model and its blocks: equal for calls that mean the same."""
-    buffers = [(b.address, b.size, b.gear, b.images) for b in inputs.buffers]
-    places = [(b.address, b.size) for b in outputs.buffers]
-    shapes = [(n, tuple(desc.dims)) for n, desc in inputs.descs.items()] if inputs.descs else None
-    return inputs, outputs, context, buffers, places, shapes
 
 
 def _input_shape(tensor: TensorDescription, desc: TensorDesc | None) -> tuple[int, ...]:
