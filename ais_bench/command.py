@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ais_bench.devices import run_on_devices
 from ais_bench.infer.interface import InferSession, MemorySummary
 from ais_bench.inputs import PURE, Batches, grouped, listed, made_up
 from ais_bench.summary import Summary
@@ -26,6 +27,7 @@ _REFUSED = {
     "dump_npy": "use atc compare, which sees every tensor",
     "profiler_rename": "the files have the names that Ascend's profiler gives them",
 }
+_LAST_DEVICE = 255
 _NEW = {"model": "-om", "dymBatch": "-db", "dymHW": "-dhw", "dymDims": "-dd", "dymShape": "-ds",
         "dymShape_range": "-dr", "outputSize": "-outsize", "input": "-i", "output": "-o", "device": "-d"}  # fmt: skip
 
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     option("outfmt", "BIN, NPY or TXT", default="BIN", type=str.upper, choices=["BIN", "NPY", "TXT"])
     option("loop", "executions of each input", default=1, type=_at_least(1))
     option("debug", "say more", default=False, type=_yes)
-    option("device", "device number", default="0")
+    option("device", "device number; several with commas: a process each", default="0")
     option("dymBatch", "batch of a model with batch gears", default=0, type=_at_least(0))
     option("dymHW", "height,width of a model with image gears")
     option("dymDims", "dims of a model with gears: name:1,8;...")
@@ -105,6 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (options.profiler or options.dump) and not options.output:
         parser.error(f"--{looks[0]} wants --output")
     try:
+        devices = _devices(options.device)
+        if len(devices) > 1:
+            words = list(sys.argv[1:] if arguments is None else arguments)
+            return run_on_devices(words, devices, options.output_dirname)
         _benchmark(options)
     except RuntimeError as error:
         print(f"[ERROR] {error}", file=sys.stderr)
@@ -116,9 +122,14 @@ def _say(text: str) -> None:
     print(f"[INFO] {text}", flush=True)
 
 
+def _devices(text: str) -> list[int]:
+    words = str(text).split(",")
+    if not all(w.isdecimal() and int(w) <= _LAST_DEVICE for w in words) or len(set(words)) < len(words):
+        raise RuntimeError(f"--device {text}: different numbers from 0 to {_LAST_DEVICE} are wanted")
+    return [int(w) for w in words]
+
+
 def _benchmark(options: argparse.Namespace) -> None:
-    if not str(options.device).isdecimal():
-        raise RuntimeError(f"--device {options.device}: one number is wanted")
     with tempfile.TemporaryDirectory(prefix="ais_bench") as folder:
         settings = _settings(options, Path(folder) / "acl.json") or options.acl_json_path
         session = InferSession(int(options.device), options.model, settings, options.debug)

@@ -62,6 +62,8 @@ def images_of(header: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str
             if row["input"] not in names or row["format"] not in CHANNELS or row["mode"] != STATIC:
                 raise ValueError(f"{row['input']}, {row['format']}, {row['mode']}")
             found[row["input"]] = ImageInput(row["format"], (height, width))
+        if [s.parameters for s in stages] != [*range(len(names) - len(stages), len(names))]:
+            raise ValueError("parameters of images are not the last inputs")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PackageError(
             f"the AIPP of the package makes no sense: {error!r}", remedy="convert the model again"

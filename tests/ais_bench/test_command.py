@@ -90,3 +90,17 @@ def test_profiles_and_dumps(flag: str, wanted: str, tmp_path: Path, capsys: pyte
     with pytest.raises(SystemExit):
         main(["--model", path, "--output", str(tmp_path), "--profiler", "1", "--dump", "1"])
     assert "--profiler and --dump exclude each other" in capsys.readouterr().err
+
+
+def test_several_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(static_model(tmp_path / "m.om"))
+    monkeypatch.setenv("OPENATC_DEVICES", "2")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    line = ["--model", path, "--device", "0,1", "--output", str(tmp_path), "--output_dirname", "o"]
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    figures = [float(said.split(f"device_{n} throughput:")[1].split()[0]) for n in (0, 1)]
+    assert float(said.split("summary throughput:")[1]) == pytest.approx(sum(figures)) and min(figures) > 0
+    assert all((tmp_path / f"o_{n}" / "pure_infer_data_0.bin").exists() for n in (0, 1))
+    assert main(["--model", path, "--device", "0,0"]) == 1
+    assert "different numbers" in capsys.readouterr().err
