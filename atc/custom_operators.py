@@ -94,7 +94,7 @@ def _register(operator: CustomOperator) -> None:
     op = operator.signature.op
     aicpu = op if operator.numpy is not None else None
     try:
-        declare_custom(Op(op, ("inputs*",), {}, operator.signature.rule, "host", aicpu,
+        declare_custom(Op(op, ("inputs*",), {}, operator.signature.rule, "aicpu", aicpu,
                           deterministic=operator.deterministic, custom=True))  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error), where={"op": op}, remedy="use a domain of your own") from None

@@ -14,12 +14,12 @@ Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A s
      "guards": count, "objects": count,
      "tasks": [{"node", "family", "after": [task], "guard": [byte, value] or null, "operands": [place or null],
                 native: "program": number, "dims": [..], "grid", "work"
-                host:   "op", "attrs", "inputs": [value number or null], "outputs": [value number]}],
+                AI CPU: "op", "attrs", "inputs": [value number or null], "outputs": [value number]}],
      "output_copies": [[output number, value number]]}
 
 An expression is an int or the text form of `tensor_types.dims`; a place is [region, index, offset] with the regions
 arena (index of a storage), input, output, state, constant, guard and object. A state is a buffer of the caller that
-tasks read and write; it has the same name in every segment. Host tasks have no operands.
+tasks read and write; it has the same name in every segment. Tasks of the AI CPU have no operands.
 """
 
 from __future__ import annotations

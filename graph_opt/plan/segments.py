@@ -148,7 +148,7 @@ class _Splitter:
         return any(name in self.in_state for values in touched for name in values)
 
     def _needed(self, scheduled: Scheduled) -> frozenset[str]:
-        """The late dims that have to be known before a record can run: none for the host, which takes what comes."""
+        """The late dims that have to be known before a record can run: none for the AI CPU, which takes what comes."""
         record = scheduled.record
         if isinstance(record, AicpuRecord):
             return frozenset()

@@ -39,7 +39,7 @@ def find_roots(model: PlanInput, values: Mapping[str, ValueInfo]) -> Roots:
         record = scheduled.record
         if isinstance(record, AliasRecord):
             if record.input in objects:
-                # A view of an object is made by the host; the caller has to give a host record for it.
+                # A view of an object is made by the AI CPU; the caller has to give a record of it for that.
                 raise _late(record.node, record.input)
             root, offset = of.get(record.input, (record.input, 0))
             of[record.output] = (root, offset + record.byte_offset)

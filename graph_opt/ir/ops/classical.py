@@ -75,36 +75,36 @@ def _category_mapper(ctx: Inference) -> None:
     ctx.set(0, I64 if ctx.dtype() == STR else STR, ctx.shape())
 
 
-declare(DOMAIN + "ArrayFeatureExtractor", "X Y", "host", _features)
-declare(DOMAIN + "Binarizer", "X", "host", same, {"threshold": 0.0})
-declare(DOMAIN + "Scaler", "X", "host", _f32, {"offset": FLOATS, "scale": FLOATS})
-declare(DOMAIN + "Normalizer", "X", "host", _f32, {"norm": "MAX"})
+declare(DOMAIN + "ArrayFeatureExtractor", "X Y", "aicpu", _features)
+declare(DOMAIN + "Binarizer", "X", "aicpu", same, {"threshold": 0.0})
+declare(DOMAIN + "Scaler", "X", "aicpu", _f32, {"offset": FLOATS, "scale": FLOATS})
+declare(DOMAIN + "Normalizer", "X", "aicpu", _f32, {"norm": "MAX"})
 declare(
-    DOMAIN + "Imputer", "X", "host", same,
+    DOMAIN + "Imputer", "X", "aicpu", same,
     {"imputed_value_floats": FLOATS, "imputed_value_int64s": INTS, "replaced_value_float": 0.0,
      "replaced_value_int64": 0},
 )  # fmt: skip
 declare(
-    DOMAIN + "LabelEncoder", "X", "host", _label_encoder,
+    DOMAIN + "LabelEncoder", "X", "aicpu", _label_encoder,
     {"default_float": FLOAT, "default_int64": INT, "default_string": STRING, "default_tensor": TENSOR,
      "keys_floats": FLOATS, "keys_int64s": INTS, "keys_strings": STRINGS, "keys_tensor": TENSOR,
      "values_floats": FLOATS, "values_int64s": INTS, "values_strings": STRINGS, "values_tensor": TENSOR},
 )  # fmt: skip
 declare(
-    DOMAIN + "OneHotEncoder", "X", "host", _one_hot, {"cats_int64s": INTS, "cats_strings": STRINGS, "zeros": 1}
+    DOMAIN + "OneHotEncoder", "X", "aicpu", _one_hot, {"cats_int64s": INTS, "cats_strings": STRINGS, "zeros": 1}
 )
 declare(
-    DOMAIN + "LinearRegressor", "X", "host", _linear_regressor,
+    DOMAIN + "LinearRegressor", "X", "aicpu", _linear_regressor,
     {"coefficients": FLOATS, "intercepts": FLOATS, "post_transform": "NONE", "targets": 1},
 )  # fmt: skip
 declare(
-    DOMAIN + "LinearClassifier", "X", "host", _linear_classifier,
+    DOMAIN + "LinearClassifier", "X", "aicpu", _linear_classifier,
     {"classlabels_ints": INTS, "classlabels_strings": STRINGS, "coefficients": FLOATS, "intercepts": FLOATS,
      "multi_class": 0, "post_transform": "NONE"},
 )  # fmt: skip
-declare(DOMAIN + "FeatureVectorizer", "X*", "host", _vectorizer, {"inputdimensions": INTS})
-declare(DOMAIN + "ZipMap", "X", "host", _zip_map, {"classlabels_int64s": INTS, "classlabels_strings": STRINGS})
+declare(DOMAIN + "FeatureVectorizer", "X*", "aicpu", _vectorizer, {"inputdimensions": INTS})
+declare(DOMAIN + "ZipMap", "X", "aicpu", _zip_map, {"classlabels_int64s": INTS, "classlabels_strings": STRINGS})
 declare(
-    DOMAIN + "CategoryMapper", "X", "host", _category_mapper,
+    DOMAIN + "CategoryMapper", "X", "aicpu", _category_mapper,
     {"cats_int64s": INTS, "cats_strings": STRINGS, "default_int64": -1, "default_string": "_Unused"},
 )  # fmt: skip

@@ -24,4 +24,4 @@ def _selected(ctx: Inference) -> None:
 
 
 declare("SelectBoxes", "boxes scores overlap? least?", "movement", _select, {"most": INT, "center": 0})
-declare("SelectedBoxes", "chosen", "host", _selected)
+declare("SelectedBoxes", "chosen", "aicpu", _selected)

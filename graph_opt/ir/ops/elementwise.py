@@ -273,11 +273,11 @@ def _random_like(ctx: Inference) -> None:
 
 
 declare(
-    "RandomNormalLike", "input", "host", _random_like, {"dtype": INT, "seed": FLOAT, "scale": 1.0, "mean": 0.0},
+    "RandomNormalLike", "input", "aicpu", _random_like, {"dtype": INT, "seed": FLOAT, "scale": 1.0, "mean": 0.0},
     deterministic=False,
 )  # fmt: skip
 declare(
-    "RandomUniformLike", "input", "host", _random_like, {"dtype": INT, "seed": FLOAT, "high": 1.0, "low": 0.0},
+    "RandomUniformLike", "input", "aicpu", _random_like, {"dtype": INT, "seed": FLOAT, "high": 1.0, "low": 0.0},
     deterministic=False,
 )  # fmt: skip
-declare("Bernoulli", "input", "host", _random_like, {"dtype": INT, "seed": FLOAT}, deterministic=False)
+declare("Bernoulli", "input", "aicpu", _random_like, {"dtype": INT, "seed": FLOAT}, deterministic=False)

@@ -121,10 +121,10 @@ declare(
 )  # fmt: skip
 declare("MaxRoiPool", "X rois", "reduction", _max_roi_pool, {"pooled_shape": INTS, "spatial_scale": 1.0})
 declare(
-    "NonMaxSuppression", "boxes scores max_output_boxes_per_class? iou_threshold? score_threshold?", "host",
+    "NonMaxSuppression", "boxes scores max_output_boxes_per_class? iou_threshold? score_threshold?", "aicpu",
     _non_max_suppression, {"center_point_box": 0},
 )  # fmt: skip
 declare(
     "Col2Im", "input image_shape block_shape", "movement", _col2im, {"dilations": INTS, "pads": INTS, "strides": INTS}
 )
-declare("ImageDecoder", "encoded_stream", "host", _decode, {"pixel_format": "RGB"})
+declare("ImageDecoder", "encoded_stream", "aicpu", _decode, {"pixel_format": "RGB"})

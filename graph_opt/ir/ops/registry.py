@@ -29,7 +29,7 @@ TYPES = (INT, FLOAT, STRING, INTS, FLOATS, STRINGS, TENSOR, GRAPH, TYPE)
 CONTENT_LIMIT = 256
 """Longest tensor whose elements are followed as dims: shape arithmetic is far below, data far above."""
 
-KINDS = ("elementwise", "reduction", "cube", "movement", "control", "host", "shape")
+KINDS = ("elementwise", "reduction", "cube", "movement", "control", "aicpu", "shape")
 
 Shape: TypeAlias = tuple[Dim, ...]
 Rule: TypeAlias = "Callable[[Inference], None]"

@@ -117,13 +117,13 @@ declare(
 declare("ConstantOfShape", "input", "movement", _constant_of_shape, {"value": TENSOR})
 declare("Range", "start limit delta", "movement", _range, {"stash_type": 1})
 declare(
-    "RandomNormal", "", "host", _random, {"shape": INTS, "dtype": 1, "seed": FLOAT, "scale": 1.0, "mean": 0.0},
+    "RandomNormal", "", "aicpu", _random, {"shape": INTS, "dtype": 1, "seed": FLOAT, "scale": 1.0, "mean": 0.0},
     deterministic=False,
 )  # fmt: skip
 declare(
-    "RandomUniform", "", "host", _random, {"shape": INTS, "dtype": 1, "seed": FLOAT, "high": 1.0, "low": 0.0},
+    "RandomUniform", "", "aicpu", _random, {"shape": INTS, "dtype": 1, "seed": FLOAT, "high": 1.0, "low": 0.0},
     deterministic=False,
 )  # fmt: skip
 declare(
-    "Multinomial", "input", "host", _multinomial, {"dtype": 6, "seed": FLOAT, "sample_size": 1}, deterministic=False
+    "Multinomial", "input", "aicpu", _multinomial, {"dtype": 6, "seed": FLOAT, "sample_size": 1}, deterministic=False
 )

@@ -54,11 +54,11 @@ def _det(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), None if shape is None else shape[:-2])
 
 
-declare("BlackmanWindow HammingWindow HannWindow", "size", "host", _window, {"output_datatype": 1, "periodic": 1})
+declare("BlackmanWindow HammingWindow HannWindow", "size", "aicpu", _window, {"output_datatype": 1, "periodic": 1})
 declare(
-    "MelWeightMatrix", "num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz", "host", _mel,
+    "MelWeightMatrix", "num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz", "aicpu", _mel,
     {"output_datatype": 1},
 )  # fmt: skip
-declare("DFT", "input dft_length? axis?", "host", _dft, {"inverse": 0, "onesided": 0})
-declare("STFT", "signal frame_step window? frame_length?", "host", _stft, {"onesided": 1})
-declare("Det", "X", "host", _det)
+declare("DFT", "input dft_length? axis?", "aicpu", _dft, {"inverse": 0, "onesided": 0})
+declare("STFT", "signal frame_step window? frame_length?", "aicpu", _stft, {"onesided": 1})
+declare("Det", "X", "aicpu", _det)

@@ -35,15 +35,15 @@ def _tf_idf(ctx: Inference) -> None:
     ctx.set(0, F32, None if shape is None else (*shape[:-1], max(int(i) for i in indexes) + 1))
 
 
-declare("StringConcat", "X Y", "host", _concat)
-declare("StringSplit", "X", "host", _split, {"delimiter": STRING, "maxsplit": INT})
-declare("RegexFullMatch", "X", "host", _match, {"pattern": STRING})
+declare("StringConcat", "X Y", "aicpu", _concat)
+declare("StringSplit", "X", "aicpu", _split, {"delimiter": STRING, "maxsplit": INT})
+declare("RegexFullMatch", "X", "aicpu", _match, {"pattern": STRING})
 declare(
-    "StringNormalizer", "X", "host", _normalize,
+    "StringNormalizer", "X", "aicpu", _normalize,
     {"case_change_action": "NONE", "is_case_sensitive": 0, "locale": STRING, "stopwords": STRINGS},
 )  # fmt: skip
 declare(
-    "TfIdfVectorizer", "X", "host", _tf_idf,
+    "TfIdfVectorizer", "X", "aicpu", _tf_idf,
     {"max_gram_length": INT, "max_skip_count": INT, "min_gram_length": INT, "mode": STRING, "ngram_counts": INTS,
      "ngram_indexes": INTS, "pool_int64s": INTS, "pool_strings": STRINGS, "weights": FLOATS},
 )  # fmt: skip
