@@ -56,7 +56,7 @@ class NestCode:
                 access = self.storage.access(key)
             accesses[key] = access if self.raw is None else replace(access, dtype=self.raw)
         # Extents, and sizes that are numbers, are computed here, where they dominate every loop.
-        for number in (s for m in self.region.members() for s in m.srcs if isinstance(s, Imm)):
+        for number in (s for m in self.nest.members() for s in m.srcs if isinstance(s, Imm)):
             if isinstance(number.value, Expr):
                 self.storage.dims.value(number.value)
         self.lengths = {c: self.storage.dims.value(extent) for c, extent in sorted(self.extents.items())}
