@@ -49,6 +49,9 @@ def per_row(tile: Buffer, shape: tuple[Dim, ...]) -> View:
 class AttentionKernel:
     """What both kernels share: operands, the grid over batch and heads, and the mask."""
 
+    shares_keys = False
+    """A grid index takes all query heads of a head of K; the kernel sets `head` as it goes through them."""
+
     def __init__(self, task: KernelTask, target: Target, p: Problem, tiling: AttentionTiling) -> None:
         self.task, self.target, self.p, self.tiling = task, target, p, tiling
         self.paths = MemoryPaths(task, target, products=2)
@@ -62,7 +65,7 @@ class AttentionKernel:
         self.batch = self.paths.grid(task.extent(p.q.batch))
         group = p.q.heads // p.k.heads
         self.kv_head = self.paths.grid(p.k.heads)
-        self.head = self.kv_head * group + self.paths.grid(group)
+        self.head: Dim = self.kv_head * group + (0 if self.shares_keys else self.paths.grid(group))
         if p.lengths is not None:
             # Keys behind the length are not read: the time does not depend on how many there could be.
             ends = task.operand(p.lengths, shape=(task.extent(p.q.batch),))

@@ -1,9 +1,10 @@
 """Attention on hosts: a block of K is packed once into scaled panels of its transpose, then blocks of query rows take
-scores, softmax and the product with V."""
+scores, softmax and the product with V. The query heads of a head of K take turns on a block, which stays in L2 so long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, AttentionTiling, even_blocks, per_row
 from codegen.kernels.attention_problem import Problem
@@ -24,13 +25,16 @@ _PARALLEL = 8
 class HostKernel(AttentionKernel):
     """Chunks of queries against panels of K; with one block of keys a plain softmax."""
 
+    shares_keys = True
+
     @staticmethod
     def tilings(target: Target, p: Problem) -> Iterator[AttentionTiling]:
         """Few keys are one block; few heads take fewer queries a chunk, so that the cores find work."""
         s, t, panel = p.q.length, p.k.length, _panel(target)
         keys = -(-t // panel) * panel if isinstance(t, int) and t <= _ONE_BLOCK else 512
         chunk = even_blocks(s, 512)
-        heads = p.q.heads * (p.q.batch if isinstance(p.q.batch, int) else 1)
+        chunk = max(min(chunk, 64), chunk // (p.q.heads // p.k.heads))  # results of all heads of a group stay in L2
+        heads = p.k.heads * (p.q.batch if isinstance(p.q.batch, int) else 1)
         if heads < _PARALLEL:
             chunk = max(64, min(chunk, even_blocks(s, -(-chunk * heads // _PARALLEL))))
             chunk = min(chunk, s) if isinstance(s, int) else chunk
@@ -46,6 +50,7 @@ class HostKernel(AttentionKernel):
         if self.keys % self.panel:
             raise NotLowerable(f"keys={self.keys} is no multiple of {self.panel}, a panel of {self.target.name}")
         one = isinstance(self.t, int) and self.t <= self.keys
+        self.group, self.chunk, kv_head = p.q.heads // p.k.heads, chunk, self.head
         d, dv = p.q.width, p.v.width
         c = paths.grid(ceildiv(self.s, chunk))
         self.first = chunk * c
@@ -54,19 +59,26 @@ class HostKernel(AttentionKernel):
         self.scores = paths.tile(F32, (self.rows, self.keys), "L0C")
         self.products = paths.tile(F32, (self.rows, dv), "L0C")
         if not one:
-            self.highest, self.sums = (paths.tile(F32, (chunk,)) for _ in range(2))
-            self.held = paths.tile(F32, (chunk, dv))
+            self.highest, self.sums = (paths.tile(F32, (self.group, chunk)) for _ in range(2))
+            self.held = paths.tile(F32, (self.group, chunk, dv))
         self.now, self.factor, self.part = (paths.tile(F32, (self.rows,)) for _ in range(3))
         self.wide_q = paths.tile(F32, (self.rows, d), "L1") if p.q.value.dtype != F32 else None
         self.wide_v = paths.tile(F32, (self.keys, dv), "L1") if p.v.value.dtype != F32 else None
         if p.causal:
-            self.declare_step(self.panel)
+            self.declare_step(self.keys)
         if not one:
-            task.expands(self.highest.window((0,), (total,)), LOWEST)
-            task.expands(self.sums.window((0,), (total,)), 0.0)
-            task.expands(self.held.window((0, 0), (total, dv)), 0.0)
+            task.expands(self.highest.window((0, 0), (self.group, total)), LOWEST)
+            task.expands(self.sums.window((0, 0), (self.group, total)), 0.0)
+            task.expands(self.held.window((0, 0, 0), (self.group, total, dv)), 0.0)
 
-        def key_block(j: Dim, packed: bool) -> None:
+        def heads(body: Callable[[], None]) -> None:
+            def head(g: Dim) -> None:
+                self.turn, self.head = g, kv_head + g
+                body()
+
+            self.loop("g", self.group, head)
+
+        def key_block(j: Dim, packed: bool, total: Dim) -> None:
             if packed:
                 self._pack(j)
             elif self.wide_v is not None:
@@ -79,24 +91,27 @@ class HostKernel(AttentionKernel):
                 else:
                     self._query_block(i, j, total, one, packed)
 
-            self.loop("i", ceildiv(total, self.rows), query_block)
+            heads(lambda: self.loop("i", ceildiv(total, self.rows), query_block))
 
-        def all_keys(packed: bool) -> None:
-            self.loop("j", ceildiv(self.t, self.keys), lambda j: key_block(j, packed))
+        def all_keys(packed: bool, total: Dim = total) -> None:
+            self.loop("j", ceildiv(self.t, self.keys), lambda j: key_block(j, packed, total))
 
         if p.k.value.dtype != F32 or isinstance(self.s, int):
             all_keys(p.k.value.dtype != F32 or not isinstance(self.s, int) or self.s > _FEW_QUERIES)
         else:
-            with task.when(self.s, "<=", _FEW_QUERIES):
+            # One query, of a decoder's step, has a code of its own: its products are as wide as a row of V.
+            with task.when(self.s, "==", 1):
+                all_keys(packed=False, total=1)
+            with task.otherwise(), task.when(self.s, "<=", _FEW_QUERIES):
                 all_keys(packed=False)
-            with task.otherwise():
+            with task.when(_FEW_QUERIES, "<", self.s):
                 all_keys(packed=True)
         if not one:
-            self.loop("f", ceildiv(total, self.rows), lambda i: self._divide(i, total))
+            heads(lambda: self.loop("f", ceildiv(total, self.rows), lambda i: self._divide(i, total)))
 
-    def wide_mask(self) -> Buffer:
+    def wide_mask(self, columns: int) -> Buffer:
         """A tile for a block of the mask in f32."""
-        return self.paths.passing(F32, (self.rows, self.panel), "UB")
+        return self.paths.passing(F32, (self.rows, columns), "UB")
 
     @property
     def factor_of_scores(self) -> float:
@@ -151,25 +166,28 @@ class HostKernel(AttentionKernel):
             task.cvt(wide, queries)
             queries = wide
 
+        # K as it lies has no panels: few rows are worth no loop around their products.
+        width = self.panel if packed else self.keys
+
         def panel(n: Dim) -> None:
-            columns = block_extent(self.panel, n, count)
+            columns = block_extent(width, n, count if packed else keys)
             shape = (rows, columns)
-            scores = self.scores.window((0, self.panel * n), shape)
+            scores = self.scores.window((0, width * n), shape)
             if packed:
                 task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
             else:
-                key = self.keys * j + self.panel * n + axis(1)
+                key = self.keys * j + width * n + axis(1)
                 rows_of_k = p.k.view(self.k, self.batch, self.kv_head, key, axis(0), (p.q.width, columns))
                 task.matmul(scores, queries, rows_of_k, nm=1, nk=1)
                 task.mul(scores, scores, self.factor_of_scores)
             self.capped(scores)
             if p.causal:
-                self.hide_later_keys(scores, first, self.keys * j + self.panel * n)
+                self.hide_later_keys(scores, first, self.keys * j + width * n)
             if p.mask is not None:
-                self.apply_mask(scores, first + axis(0), self.keys * j + self.panel * n + axis(1),
-                                lambda: self.wide_mask().window((0, 0), shape))  # fmt: skip
+                self.apply_mask(scores, first + axis(0), self.keys * j + width * n + axis(1),
+                                lambda: self.wide_mask(width).window((0, 0), shape))  # fmt: skip
 
-        self.loop("n", blocks, panel)
+        self.loop("n", blocks if packed else 1, panel)
         shape = (rows, keys)
         scores = self.scores.window((0, 0), shape)
         now, part = (t.window((0,), (rows,)) for t in (self.now, self.part))
@@ -177,8 +195,7 @@ class HostKernel(AttentionKernel):
         if one:
             task.max(now, now, LOWEST)
         else:
-            held = self.highest.window((self.rows * i,), (rows,))
-            sums = self.sums.window((self.rows * i,), (rows,))
+            held, sums = (t.view(self.turn, self.rows * i + axis(0), shape=(rows,)) for t in (self.highest, self.sums))
             factor = self.factor.window((0,), (rows,))
             task.max(now, now, held)
             task.sub(factor, held, now)
@@ -201,7 +218,7 @@ class HostKernel(AttentionKernel):
             task.mul(products, products, per_row(self.part, size))
             task.store(self._result(first, size), products)
         else:
-            kept = self.held.window((self.rows * i, 0), size)
+            kept = self.held.view(self.turn, self.rows * i + axis(0), axis(1), shape=size)
             task.fma(kept, kept, per_row(self.factor, size), products)
 
     def _divide(self, i: Dim, total: Dim) -> None:
@@ -209,9 +226,9 @@ class HostKernel(AttentionKernel):
         task = self.task
         rows = block_extent(self.rows, i, total)
         size = (rows, self.p.v.width)
-        kept = self.held.window((self.rows * i, 0), size)
-        self.guard(self.sums.window((self.rows * i,), (rows,)))
-        task.div(kept, kept, self.sums.view(self.rows * i + axis(0), shape=size))
+        kept = self.held.view(self.turn, self.rows * i + axis(0), axis(1), shape=size)
+        self.guard(self.sums.view(self.turn, self.rows * i + axis(0), shape=(rows,)))
+        task.div(kept, kept, self.sums.view(self.turn, self.rows * i + axis(0), shape=size))
         task.store(self._result(self.first + self.rows * i, size), kept)
 
     def _result(self, first: Dim, size: tuple[Dim, ...]) -> View:

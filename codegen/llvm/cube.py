@@ -108,7 +108,7 @@ class _Emitter:
         total = -(-(site.n if isinstance(site.n, int) else site.n_max) // lanes)
         row_step = self.axes[-1].b if self.axes else 0
         whole = self.contiguous and row_step == total * lanes * self.products.group
-        widest = 1 if self.dot else vectors_per_tile(self.target, total, self._short_rows())
+        widest = 1 if self.dot else vectors_per_tile(self.target, total, self._short_rows(), whole)
         if isinstance(site.n, int):
             for first, count, size in balanced_split(total, widest):
                 last = site.n % lanes and first + count * size == total

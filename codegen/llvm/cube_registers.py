@@ -15,12 +15,15 @@ _EXACT_REMAINDERS = 6
 """Up to this many rows a run-time m has a variant for each remainder; above, one for each power of two."""
 
 
-def vectors_per_tile(target: HostClass, total: int, rows: int = 0) -> int:
+def vectors_per_tile(target: HostClass, total: int, rows: int = 0, panel: bool = True) -> int:
     """Vectors of n in one register tile when `total` vectors are to be covered: equal parts, as wide as is useful.
 
-    When a narrower tile holds all `rows` of a short m axis it is preferred, as it reads b once.
+    When a narrower tile holds all `rows` of a short m axis it is preferred, as it reads b once. A single row takes b's
+    rows as wide as its accumulators allow, unless b is a `panel`, which lies in the order of narrow tiles.
     """
     widest = 4 if target.registers >= 32 else 2
+    if rows == 1 and not panel:
+        widest = _LATENCY_CHAINS
     fitting = [v for v in range(2, widest + 1) if rows and rows_per_tile(target, v) >= rows]
     parts = -(-total // max(fitting, default=widest))
     return -(-total // parts)
