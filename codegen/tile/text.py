@@ -152,9 +152,9 @@ def _attr(value: AttrValue) -> str:
 
 def _spelling(op: str, srcs: tuple[Operand, ...]) -> str:
     """PTO writes a binary instruction with an immediate as its tile-scalar form: TADDS, TMULS."""
-    declared = INSTRUCTIONS[op]
-    scalar = declared.kind == "elementwise" and declared.sources == 2 and any(isinstance(s, Imm) for s in srcs)
-    return op + "S" if scalar else op
+    declared = INSTRUCTIONS.get(op)  # an unknown one is the verifier's to refuse, with its text
+    binary = declared is not None and declared.kind == "elementwise" and declared.sources == 2
+    return op + "S" if binary and any(isinstance(s, Imm) for s in srcs) else op
 
 
 # Reading

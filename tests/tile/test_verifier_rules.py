@@ -137,6 +137,7 @@ def _param(**changes: object) -> Program:
 
 BUILT: dict[str, tuple[Callable[[], Program], str]] = {
     "name": (lambda: replace(GOOD, name="P-1"), "made of a-z"),
+    "instruction": (lambda: _body(replace(EXP, op="TNONE")), "unknown instruction"),
     "role": (lambda: _param(role="both"), "unknown role both"),
     "strides": (lambda: _param(strides=(1,)), "one stride per axis"),
     "negative stride": (lambda: _param(strides=(dim("m") - 2, 1)), "may be negative"),
