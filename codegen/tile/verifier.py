@@ -275,7 +275,6 @@ class _Verifier:
                 self.body(arm, depth + 1)
 
     def instruction(self, instr: Instr) -> None:
-        self.require(instr.op in INSTRUCTIONS, "unknown instruction")
         sources = [s for s in instr.srcs if isinstance(s, View)]
         for source in instr.srcs:
             if isinstance(source, Imm) and isinstance(source.value, Expr):
