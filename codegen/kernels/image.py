@@ -132,11 +132,8 @@ def _emit_by_attributes(k: _Kernel, tiling: ImageTiling) -> Record:
         whole = held.window((0, 0), (high, wide))
         if is_yuv and plane:
             squares = (high // 2, 2, wide // 2, 2)
-            task_rows = shape_of(image)[1]
-            assert isinstance(task_rows, int)
-            source = given.view(
-                n, task_rows * 2 // 3 + (top + y) // 2 + axis(0), start + x + 2 * axis(2) + plane - 1, shape=squares
-            )
+            first = given.shape[1] * 2 // 3 + (top + y) // 2  # behind all rows of Y
+            source = given.view(n, first + axis(0), start + x + 2 * axis(2) + plane - 1, shape=squares)
             put = held.view(2 * axis(0) + axis(1), 2 * axis(2) + axis(3), shape=squares)
             task.cvt(put, paths.vector_input(source, (tiles[0] // 2, 2, tiles[1] // 2, 2), U8))
         else:
@@ -157,7 +154,8 @@ def _emit_by_attributes(k: _Kernel, tiling: ImageTiling) -> Record:
         k.store(at, View(plane.base, plane.index, valid), tiles)
     if above or below or left or right:
         _fill(k, (n, y, x), (rows, columns), valid, tiles)
-    return task.record(30 * product((n_images, result["H"], result["W"], k.channels)))
+    operations = 4 + (12 if k.attr("matrix") else 0)
+    return task.record(operations * product((n_images, result["H"], result["W"], k.channels)))
 
 
 def _colours(k: _Kernel, planes: Sequence[View], tiles: tuple[int, int]) -> list[View]:
@@ -279,4 +277,4 @@ def _emit_by_parameters(k: _Kernel, tiling: ImageTiling) -> Record:
             task.mul(made, made, real(p.FACTOR + channel))
             task.sel(made, inside, made, 0.0)
             k.store(k.place(n, channel, first + r, axis(0), (width,)), made, (width,))
-    return task.record(40 * product((n_images, height, width, k.channels)))
+    return task.record(24 * product((n_images, height, width, k.channels)))
