@@ -26,10 +26,10 @@ from atc.inputs import read_files, seeded
 from atc.isolation import Alone, Isolation
 from atc.judging import judge, measure
 from atc.options import Options
+from atc.package_texts import graph_of
 from atc.run import session_inputs
 from graph_opt.ir import Graph, Origin
 from graph_opt.ir.states import updates
-from graph_opt.ir.text import parse as parse_graph
 from graph_opt.precision.lists import DEFAULT
 from tensor_types.dtypes import from_numpy
 from tensor_types.errors import InvalidModel
@@ -99,7 +99,7 @@ class Comparer:
                 with settings.progress.stage("convert"):
                     convert(model, package, replace(settings.options, input_shape=dict(settings.input_shape)))
             self.package = package
-            self.graph = parse_graph(_graph_text(package, settings.chip))
+            self.graph = _graph(package, settings.chip)
             self.session = InferSession(0, package, keep=True, chip=settings.chip)
         except BaseException:
             self._held.close()
@@ -199,7 +199,7 @@ class Comparer:
         return found
 
 
-def _graph_text(package: Path, chip: str | None) -> str:
+def _graph(package: Path, chip: str | None) -> Graph:
     """The graph that the package's instance was lowered from."""
     opened = open_package(package)
     name = "graph" if chip is None else section(chip_instance(chip), "graph")
@@ -208,7 +208,7 @@ def _graph_text(package: Path, chip: str | None) -> str:
             f"the package has no graph of {chip}", where={"flag": "--soc"},
             remedy=f"convert the model again with --soc_version={chip}, or leave the package out",
         )  # fmt: skip
-    return bytes(opened.section(name)).decode()
+    return graph_of(opened, name)
 
 
 def _begin_states(session: InferSession, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

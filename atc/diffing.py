@@ -19,10 +19,10 @@ from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.inspect_package import inspect_package
 from atc.kernel_names import kernel_name
+from atc.package_texts import graph_of, report_of
 from atc.run import session_inputs
 from atc.usage import UsageError
 from graph_opt.ir import Graph
-from graph_opt.ir.text import parse as parse_graph
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def source_nodes(graph: Graph) -> dict[str, list[str]]:
 def _package(path: Path) -> Side:
     found = inspect_package(path)
     opened = open_package(path)
-    graph = parse_graph(bytes(opened.section("graph")).decode())
-    report = json.loads(bytes(opened.section("report")))
+    graph = graph_of(opened)
+    report = report_of(opened)
     sources = source_nodes(graph)
     session = InferSession(0, path)
     names = {n: kernel_name(text) for n, text in enumerate(session.plan.programs)}

@@ -10,6 +10,7 @@ from acl_runtime.kernels import signature_verdict
 from acl_runtime.om import Package, PackageError, open_package
 from acl_runtime.package_layout import PORTABLE, read_objects, section
 from acl_runtime.plan_format import ModelPlan, PlanValue, read_plan
+from atc.package_texts import classes_of, report_of
 from tensor_types.dims import dmax
 from tensor_types.dtypes import DTYPES
 
@@ -22,14 +23,14 @@ def inspect_package(path: Path, verify: bool = False) -> dict[str, Any]:
     `verify` reads the weights too and holds them against their digests; everything else is checked in any case.
     """
     package = open_package(path, verify)
-    report = _json(package, "report")
+    report = report_of(package)
     plan = plan_of(package)
     return {
         "package": str(path),
         "package_bytes": path.stat().st_size,
         "tool": package.header.get("tool", ""),
         "soc_version": package.header.get("soc_version", ""),
-        "classes": package.header.get("classes", []),
+        "classes": list(classes_of(package)),
         "operators": package.header.get("operators", {}),
         "signatures": _signatures(package),
         "inputs": [_tensor(value) for value in plan.inputs],
@@ -75,7 +76,7 @@ def model_text(path: Path, stage: str) -> str:
 
 def plan_of(package: Package) -> ModelPlan:
     """The plan for the class that the package was made for. PackageError."""
-    hosts = [h for h in (*package.header.get("classes", ()), PORTABLE) if section(str(h), "plan") in package]
+    hosts = [h for h in (*classes_of(package), PORTABLE) if section(h, "plan") in package]
     if not hosts:
         raise PackageError("the package holds no plan", remedy="the file is damaged: convert the model again")
     # The classes that a package was made for come before the portable instance: their figures are those that count.
@@ -109,8 +110,8 @@ def _layers(plan: ModelPlan) -> list[dict[str, Any]]:
 def _signatures(package: Package) -> dict[str, str]:
     """By host class: whose signature of its native code is trusted here, or why it is not."""
     found = {}
-    for host in package.header.get("classes", ()):
-        name = section(str(host), "signature")
+    for host in classes_of(package):
+        name = section(host, "signature")
         if name in package:
             texts = _json(package, section(host, "programs"))
             objects = read_objects(package.section(section(host, "objects")))

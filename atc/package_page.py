@@ -13,10 +13,10 @@ from acl_runtime.om.replace_file import replace_file
 from acl_runtime.plan_format import SegmentPlan
 from atc.html_page import render
 from atc.inspect_package import plan_of
+from atc.package_texts import graph_of
 from atc.profiling.memory import model_memory
 from atc.writing import writing
 from graph_opt.ir import Graph
-from graph_opt.ir.text import parse as parse_graph
 from tensor_types.dims import names
 
 _STATES = {"same": "written", "cast": "written", "interior": "fused", "slice": "fused", "scale": "fused"}
@@ -31,7 +31,7 @@ def write_page(path: Path, package: Path, found: Mapping[str, Any], flag: str = 
 def page(package: Path, found: Mapping[str, Any]) -> str:
     """HTML. Dims that are open have the least size that they may have, 1 at least."""
     opened = open_package(package)
-    graph = parse_graph(bytes(opened.section("graph")).decode())
+    graph = graph_of(opened)
     segments = plan_of(opened).segments
     dims = {name: size for s in segments for name, size in _sizes(s).items()}
     memory = model_memory(segments, dims)

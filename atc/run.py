@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from atc.input_sizes import concrete_shape, free_dims, wished_dims
 from atc.inputs import RawBytes, check_given, read_files, seeded
 from atc.options import Options
 from atc.outputs import describe
+from atc.package_texts import report_of
 from atc.usage import UsageError
 from atc.writing import make_folder
 from tensor_types.dtypes import from_numpy
@@ -148,4 +148,4 @@ def _last_gear(tensors: Sequence[Any], gears: Mapping[str, Any] | None) -> dict[
 
 
 def _report(package: Path) -> dict[str, Any]:
-    return dict(json.loads(bytes(open_package(package).section("report"))))
+    return report_of(open_package(package))

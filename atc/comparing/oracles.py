@@ -17,8 +17,8 @@ import onnx
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.golden import Golden, golden_tensors, structure
+from atc.package_texts import graph_of
 from atc.usage import UsageError
-from graph_opt.ir.text import parse as parse_graph
 from tensor_types.array_files import read_array
 from tensor_types.errors import EnvironmentProblem
 
@@ -69,7 +69,7 @@ def _of_package(path: Path, model: Path, inputs: Mapping[str, Any], wanted: Mapp
     """What another package of the same model computes; tensors that it does not write have no value."""
     quantised, parents, _ = structure(model)
     session = InferSession(0, path, keep=True)
-    graph = parse_graph(bytes(open_package(path).section("graph")).decode())
+    graph = graph_of(open_package(path))
     feeds = {}
     for tensor in session.get_inputs():
         if tensor.name not in inputs:

@@ -19,6 +19,7 @@ from atc.comparing.rows import digest_of
 from atc.diffing import source_nodes
 from atc.inputs import read_files
 from atc.kernel_names import kernel_name
+from atc.package_texts import graph_of
 from atc.profiling.memory import MemoryUse, model_memory
 from atc.run import session_inputs
 from codegen.targets import target
@@ -26,7 +27,6 @@ from codegen.targets.roofline import estimate
 from codegen.tile.ir import Program
 from codegen.tile.text import parse_program
 from graph_opt.ir import Graph
-from graph_opt.ir.text import parse as parse_graph
 
 _CACHED = 1 << 20
 """Operands up to this many bytes are taken to lie in the cache."""
@@ -109,7 +109,7 @@ def profile_package(
     profile = session.profile(feeds, runs)
     peaks = measure_peaks(threads)
     opened = open_package(package)
-    graph = parse_graph(bytes(opened.section("graph")).decode())
+    graph = graph_of(opened)
     segments = session.plan.segments
     calls = profile.calls.copy()
     first = int(calls["begin"].min()) if len(calls) else 0

@@ -1,0 +1,43 @@
+"""What commands show of a package besides running it: graph, report and header are checked before they are used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acl_runtime.om import PackageError, open_package, write_package
+from atc.package_texts import classes_of, graph_of, report_of
+from tests.runtime.packages import VIEWER
+
+
+def _package(folder: Path, header: dict[str, Any], **texts: bytes) -> Any:
+    write_package(folder / "m.om", VIEWER, {"graph": b"", "report": b"{}", **texts}, header)
+    return open_package(folder / "m.om")
+
+
+@pytest.mark.parametrize("graph", [b"\xff", b"graph g(", b"graph g() -> (%x) { }", b"graph g(%x: f32[n*]) -> (%x) { }"])
+def test_a_damaged_graph(tmp_path: Path, graph: bytes) -> None:
+    with pytest.raises(PackageError, match="section graph holds no graph"):
+        graph_of(_package(tmp_path, {}, graph=graph))
+
+
+@pytest.mark.parametrize(
+    "report", ["[]", "[", "{" * 5, '{"arena_bytes": "x"}', '{"index_bounds": {"a": 1.5}}', '{"fusion_notes": 3}']
+)
+def test_a_damaged_report(tmp_path: Path, report: str) -> None:
+    with pytest.raises(PackageError, match="report"):
+        report_of(_package(tmp_path, {}, report=report.encode()))
+
+
+@pytest.mark.parametrize("classes", [5, [1], {"a": 1}])
+def test_classes_that_are_no_names(tmp_path: Path, classes: object) -> None:
+    with pytest.raises(PackageError, match="no names"):
+        classes_of(_package(tmp_path, {"classes": classes}))
+
+
+def test_what_is_sound_is_told(tmp_path: Path) -> None:
+    package = _package(tmp_path, {"classes": ["a"]}, report=json.dumps({"arena_bytes": 3, "index_bounds": {}}).encode())
+    assert classes_of(package) == ("a",) and report_of(package)["arena_bytes"] == 3
