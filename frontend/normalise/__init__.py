@@ -9,6 +9,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     classical,
     contrib,
     contrib_attention,
+    contrib_forms,
     elementwise,
     experts,
     flex_attention,
