@@ -16,7 +16,7 @@ import onnx
 
 from models import inputs as draw
 from models import quantised, trained
-from models.builders import bert, conv_layers, gpt2, graph_writer, llama, mobilenetv2, moe, resnet50
+from models.builders import bert, conv_layers, genai_decoder, gpt2, graph_writer, llama, mobilenetv2, moe, resnet50
 from models.trained import ModelUnavailable
 
 Arrays = dict[str, np.ndarray]
@@ -62,6 +62,18 @@ def _gpt2(rng: np.random.Generator, batch: int, sequence: int, past: int | None 
 def _llama(rng: np.random.Generator, batch: int, sequence: int) -> Arrays:
     positions = np.tile(np.arange(sequence, dtype=np.int64), (batch, 1))
     return {"input_ids": draw.token_ids(rng, 8192, batch, sequence), "position_ids": positions}
+
+
+def _decoder(rng: np.random.Generator, sequence: int, past: int, halves: bool = False) -> Arrays:
+    arrays = {
+        "input_ids": draw.token_ids(rng, 49152, 1, sequence),
+        "attention_mask": np.ones((1, sequence + past), np.int64),
+    }
+    kind = np.float16 if halves else np.float32
+    for i in range(30):
+        for part in ("key", "value"):
+            arrays[f"past_key_values.{i}.{part}"] = rng.standard_normal((1, 3, past, 64), np.float32).astype(kind)
+    return arrays
 
 
 def _image(rng: np.random.Generator) -> Arrays:
@@ -222,6 +234,24 @@ MODELS: dict[str, Model] = {
             {"batch": 1, "sequence": 128},
             build=_save(llama.build),
             sources=(graph_writer, llama),
+        ),
+        *(
+            Model(
+                f"decoder_{kind}",
+                f"one token of 30 layers behind 128, in the form of onnxruntime-genai's builder, {weights}",
+                partial(_decoder, halves=kind == "f16"),
+                {"sequence": 1, "past": 128},
+                build=_save(partial(genai_decoder.build, layers=30, hidden=576, heads=9, kv_heads=3, inner=1536,
+                                    vocabulary=49152, positions=4096, **given)),
+                sources=(graph_writer, genai_decoder),
+                int8=kind in ("int4", "int8"),
+            )
+            for kind, weights, given in (
+                ("f32", "weights of f32", {}),
+                ("f16", "everything f16", {"halves": True}),
+                ("int8", "codes of 8 bits, products of bytes", {"bits": 8, "accuracy": 4}),
+                ("int4", "codes of 4 bits, products of bytes", {"bits": 4, "accuracy": 4}),
+            )
         ),
         Model(
             "moe_dense",

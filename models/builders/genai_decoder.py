@@ -15,10 +15,15 @@ _CONTRIB = {"domain": "com.microsoft"}
 
 
 class _Writer(GraphWriter):
-    """`bits`: 0 for products of f32, else those of the codes of the weights."""
+    """`bits`: 0 for products of numbers, else those of the codes of the weights, multiplied at `accuracy`, a level of
+    MatMulNBits. Numbers are of `kind`."""
 
     bits = 0
     accuracy = 1
+    kind: type[np.floating] = np.float32
+
+    def weight(self, array: np.ndarray, name: str | None = None) -> str:
+        return super().weight(array.astype(self.kind) if array.dtype.kind == "f" else array, name)
 
     def product(self, x: str, fan_in: int, fan_out: int, gain: float = 1.0) -> str:
         """x [.., fan_in] times a seeded weight."""
@@ -44,15 +49,19 @@ def _quantised(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 def build(
     seed: int = 6, layers: int = 2, hidden: int = 64, heads: int = 4, kv_heads: int = 2, inner: int = 160,
     vocabulary: int = 256, positions: int = 512, bits: int = 0, capacity: int = 0, accuracy: int = 1,
+    halves: bool = False,
 ) -> onnx.ModelProto:  # fmt: skip
     """input_ids [batch, sequence_length], attention_mask [batch, total_sequence_length], both i64, and caches
     → logits f32 [batch, sequence_length, vocabulary] and the caches with the new tokens.
 
-    `capacity`: extent of caches that are buffers shared by past and present; 0 for caches that grow.
+    `capacity`: extent of caches that are buffers shared by past and present; 0 for caches that grow. With `halves`, all
+    numbers are f16.
     """
     size = hidden // heads
     g = _Writer("genai_decoder", seed, opset=21)
     g.bits, g.accuracy = bits, accuracy
+    g.kind = np.float16 if halves else np.float32
+    number = TensorProto.FLOAT16 if halves else TensorProto.FLOAT
     ids = g.input("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"])
     mask = g.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
     cache = ["batch_size", kv_heads, capacity or "past_sequence_length", size]
@@ -73,12 +82,12 @@ def build(
     for layer in range(layers):
         query = g.product(y, hidden, hidden, 1.2)
         key, value = g.product(y, hidden, kv_heads * size, 1.2), g.product(y, hidden, kv_heads * size)
-        past = [g.input(f"past_key_values.{layer}.{which}", TensorProto.FLOAT, cache) for which in ("key", "value")]
+        past = [g.input(f"past_key_values.{layer}.{which}", number, cache) for which in ("key", "value")]
         context, *present = g.ops("GroupQueryAttention", 3, query, key, value, *past, lengths, total, cos, sin,
                                   num_heads=heads, kv_num_heads=kv_heads, scale=size**-0.5, do_rotary=1,
                                   rotary_interleaved=0, local_window_size=-1, softcap=0.0, **_CONTRIB)  # fmt: skip
         for which, made in zip(("key", "value"), present, strict=True):
-            g.output(made, f"present.{layer}.{which}", TensorProto.FLOAT, grown)
+            g.output(made, f"present.{layer}.{which}", number, grown)
         for step in ("attention", "mlp"):
             if step == "attention":
                 added = g.product(context, hidden, hidden, 2 * gain)
@@ -89,5 +98,5 @@ def build(
             y, _mean, _deviation, x = g.ops("SkipSimplifiedLayerNormalization", 4, x, added, scale(),
                                             epsilon=EPSILON, **_CONTRIB)  # fmt: skip
     logits = g.product(y, hidden, vocabulary)
-    g.output(logits, "logits", TensorProto.FLOAT, ["batch_size", "sequence_length", vocabulary])
+    g.output(logits, "logits", number, ["batch_size", "sequence_length", vocabulary])
     return g.model()

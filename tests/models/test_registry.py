@@ -24,7 +24,7 @@ def test_unknown_names_and_dims_are_refused():
 def test_inputs_are_decided_by_the_seed(name):
     first, again, other = registry.inputs(name), registry.inputs(name), registry.inputs(name, seed=1)
     for key, array in first.items():
-        assert array.dtype in (np.float32, np.int64, np.int32)
+        assert array.dtype in (np.float32, np.float16, np.int64, np.int32)
         assert np.isfinite(array).all()
         np.testing.assert_array_equal(array, again[key])
     assert any(not np.array_equal(array, other[key]) for key, array in first.items())
