@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections import deque
 
 from acl_runtime.executor.native import native
 from acl_runtime.executor.native_state import (
@@ -20,6 +21,40 @@ SPIN_NS = 30_000
 # With more threads than cores a spinning thread takes the core from one that works.
 SPIN_NS_OVERSUBSCRIBED = 2_000
 _EXIT_WAIT_S = 1.0
+
+
+class _Turns:
+    """A lock that goes to who has waited longest: a busy thread cannot keep it from the others."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._is_held = False
+
+    def acquire(self) -> None:
+        with self._mutex:
+            if not self._is_held:
+                self._is_held = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            turn.acquire()
+        except BaseException:  # an interrupt: whoever comes next must not wait for this thread
+            with self._mutex:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                    raise
+            self.release()
+            raise
+
+    def release(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_held = False
 
 
 class WorkerPool:
@@ -43,7 +78,7 @@ class WorkerPool:
         state["spin_ns"] = SPIN_NS if self.threads <= _usable_cores() else SPIN_NS_OVERSUBSCRIBED
         self._workers: list[threading.Thread] = []
         self._started = False
-        self._lock = threading.Lock()
+        self._lock = _Turns()
         self.owner: int | None = None
 
     def __enter__(self) -> None:
