@@ -276,12 +276,13 @@ def cache_clear(json: Json = False) -> None:
 
     def work() -> int:
         from acl_runtime.om.trust import forget
+        from atc.chip_figures import figure_files
         from codegen.kernels.answer_files import answer_files
         from codegen.llvm.cache import ObjectCache
         from codegen.tile.verdicts import verdict_files
 
         cache = ObjectCache()
-        removed = cache.clear() + verdict_files().clear() + answer_files().clear()
+        removed = sum(files.clear() for files in (cache, verdict_files(), answer_files(), figure_files()))
         forget()
         if json:
             print_json({"removed": removed, "cache": str(cache.folder)})
