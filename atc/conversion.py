@@ -29,6 +29,7 @@ from atc.viewer import viewer_graph
 from atc.writing import check_package, writing
 from codegen.kernels import kernels, remembered_on_disk, tilings_text
 from codegen.llvm.detect import detect_host_class
+from codegen.llvm.worker_pool import POOL
 from codegen.lowering import lower_graph
 from codegen.targets import target
 from frontend import unsupported, unsupported_error
@@ -135,7 +136,7 @@ class ConvertResult:
         return f"dtypes     {counts or 'no floats'} by {self.precision_mode} ({default})"
 
 
-@remembered_on_disk()
+@remembered_on_disk(lambda: POOL.warm_up(detect_host_class()))
 def convert(
     model: str | Path, output: str | Path | None = None, options: Options = _DEFAULTS,
     progress: Progress | None = None, header: Mapping[str, Any] | None = None,

@@ -8,7 +8,7 @@ layers that are alike.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -51,9 +51,12 @@ _on_disk: ContextVar[AnswerFiles | None] = ContextVar("on_disk", default=None)
 
 
 @contextmanager
-def remembered_on_disk() -> Iterator[None]:
-    """As long as this lasts, answers are taken from the cache of this machine, and new ones are put there."""
-    files = AnswerFiles()
+def remembered_on_disk(at_first_miss: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """As long as this lasts, answers are taken from the cache of this machine, and new ones are put there.
+
+    `at_first_miss` is called before the first that has to be found out: there will be something to compile.
+    """
+    files = AnswerFiles(at_first_miss)
     before = _on_disk.set(files)
     try:
         yield

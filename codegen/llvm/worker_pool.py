@@ -140,6 +140,11 @@ class WorkerPool:
             self.discard(old)
         return worker or self._start(target)
 
+    def warm_up(self, target: str) -> None:
+        """Has a worker import what it needs while the caller finds out what it shall compile."""
+        with contextlib.suppress(OSError):  # whoever needs it will say so
+            self.give_back(target, self.take(target))
+
     def give_back(self, target: str, worker: Worker) -> None:
         """The worker waits for the next one who takes it."""
         worker.idle_since = time.monotonic()

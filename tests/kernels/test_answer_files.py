@@ -97,6 +97,15 @@ def test_an_answer_of_another_form_is_found_out_again() -> None:
     assert in_new_process(product()) == first
 
 
+def test_the_first_miss_is_told_once() -> None:
+    misses: list[str] = []
+    for expected in (["miss"], ["miss"]):
+        registry._answers.clear()
+        with remembered_on_disk(lambda: misses.append("miss")):
+            assert claims(product(), HOST) is None and claims(product(zero=np.zeros(96, np.uint8)), HOST) is None
+        assert misses == expected
+
+
 def test_nothing_is_kept_outside_of_a_conversion() -> None:
     registry._answers.clear()
     assert claims(product(), HOST) is None
