@@ -78,6 +78,8 @@ def main(arguments: list[str]) -> int:
             print(case.name, file=sys.stderr, flush=True)
             kind = {"class": "int8" if case.int8 else "fp32"}
             result["cases"].append(kind | measure(case, parsed.contenders.split(","), settings))
+            if parsed.json:
+                parsed.json.write_text(json.dumps(result, indent=1))  # what there is, should the rest not come
     result["geometric_means"] = report.geometric_means(result["cases"])
     result["classes"] = {name: asdict(found) for name, found in report.standings(result["cases"]).items()}
     peak = None

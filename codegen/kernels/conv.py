@@ -26,13 +26,14 @@ from codegen.kernels.region_space import Space, order
 from codegen.kernels.region_task import KernelTask, physical
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.kernels.winograd_core import (
+    Winograd,
     WinogradTiling,
-    emit_winograd,
     is_faster,
     transformed_packing,
     transformed_shape,
     winograd_tilings,
 )
+from codegen.kernels.winograd_dilated import DilatedWinograd
 from codegen.targets.target import Target
 from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
@@ -222,7 +223,8 @@ class _Lowering:
         def finish(acc: View, index: tuple[Dim, ...]) -> None:
             self._finish(space, acc, task.tile_shape(acc.base)[-len(conv.axes) - 1 :], index, False, self.bias)
 
-        emit_winograd(task, conv, tiling, x, weight, finish)
+        kind = DilatedWinograd if conv.axes[-1].dilation > 1 else Winograd
+        kind(task, conv, tiling, x, weight, finish).emit()
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
 
     def _transposed(self, groups: int, channels: int, features: int, kernel: Sequence[int]) -> _Way:

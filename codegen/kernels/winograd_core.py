@@ -170,23 +170,9 @@ def transformed_shape(shape: ConvShape, tiling: WinogradTiling) -> tuple[int, ..
     return (-(-shape.features // tiling.panel), *points, shape.channels, tiling.panel)
 
 
-def emit_winograd(
-    b: ProgramBuilder, shape: ConvShape, tiling: WinogradTiling, x: Buffer, w: Buffer, finish: Finish
-) -> None:
-    """Declares the grid and emits every block; `finish` consumes and stores the results of each panel.
-
-    x is [batch, axes.., channels], channels-last, the convolution of one or two axes with stride 1.
-    """
-    if shape.axes[-1].dilation > 1:
-        from codegen.kernels.winograd_dilated import DilatedWinograd  # which is one of these
-
-        DilatedWinograd(b, shape, tiling, x, w, finish).emit()
-    else:
-        Winograd(b, shape, tiling, x, w, finish).emit()
-
-
 class Winograd:
-    """Emits one convolution."""
+    """Emits one convolution: `emit` declares the grid and emits every block; `finish` consumes and stores the results
+    of each panel. x is [batch, axes.., channels], channels-last; one or two axes with stride 1 and no dilation."""
 
     def __init__(
         self, b: ProgramBuilder, shape: ConvShape, tiling: WinogradTiling, x: Buffer, w: Buffer, finish: Finish
@@ -232,6 +218,10 @@ class Winograd:
             counts.append(a.out if whole else extent_of(block, start, a.out))
         return starts, counts
 
+    def _tile_rows(self) -> int:
+        """Rows of tiles that are transformed one after the other."""
+        return self.tiles[0]
+
     def _part(self) -> int:
         return min(self.shape.channels, _PART)
 
@@ -256,7 +246,7 @@ class Winograd:
     # Input
     def _transform_input(self, n: Dim, starts: Sequence[Dim]) -> None:
         channels, part = self.shape.channels, self.part
-        with self.b.loop("t", 1 if self.axes[-1].dilation > 1 else self.tiles[0]) as t:
+        with self.b.loop("t", self._tile_rows()) as t:
             if part == channels:
                 self._transform_part(n, starts, t, 0, channels)
             else:

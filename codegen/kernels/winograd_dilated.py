@@ -40,6 +40,9 @@ class DilatedWinograd(Winograd):
         self.products = b.tile("y", dtype, (scheme.points, self.total, panel), "L0C")
         self.outputs = b.tile("o", dtype, (self.runs * scheme.outputs, self.side, panel))
 
+    def _tile_rows(self) -> int:
+        return 1
+
     def _transform_part(self, n: Dim, starts: Sequence[Dim], t: Dim, channel: Dim, count: Dim) -> None:
         scheme, side = self.schemes[-1], self.side
         window = (scheme.points, self.runs, side, count)
