@@ -5,6 +5,7 @@ from __future__ import annotations
 from acl_runtime.aicpu import evaluate
 from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
+from graph_opt.fusion.expand_positions import ExpandPositions
 from graph_opt.fusion.expand_rotary import ExpandRotary
 from graph_opt.fusion.families import Kernels
 from graph_opt.fusion.fuse_attention import FuseAttention
@@ -90,6 +91,7 @@ def shared_passes() -> list[Pass]:
         ExpandQuantisation(),
         ExpandEinsum(),
         ExpandComposites(),
+        ExpandPositions(),
         FuseConvBatchNorm(),
         FuseNorms(),
         FuseGroupNorm(),

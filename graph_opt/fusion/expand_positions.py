@@ -1,0 +1,146 @@
+"""Writes operators that are about positions as arithmetic on counted axes, which fuses with what is around it.
+
+    Trilu(x, k)                   -> Where(column - row >= k, x, 0)        lower: <=
+    EyeLike(x) {k}                -> Cast(column - row == k)
+    OneHot(indices, depth, v)     -> Where(wrapped indices == 0..depth-1, v[1], v[0])
+    GatherND(x, indices)          -> Gather(x with its leading axes as one, position in that axis)
+
+Rules
+1. Positions count from 0 along an axis: Range(0, extent, 1); an extent that only the run knows is that of Shape.
+2. GatherND: indices of two axes or more, no batch axes. An index that is out of range on its own axis becomes one
+   that is out of range of all, so that it is refused and never reads another row.
+3. OneHot: the depth is a number of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from graph_opt.ir import Value
+from graph_opt.ir.core import AttrValue
+from graph_opt.ir.patterns import Declined, Match, any_value, attribute, op, optional
+from graph_opt.ir.rewriter import Rewriter
+from graph_opt.ir.rules import Rule, RulePass
+from graph_opt.simplify.shape_targets import reshape_target
+from tensor_types.dims import Dim, product
+from tensor_types.dtypes import I64
+
+_X, _INDICES = any_value("x"), any_value("indices")
+_NOWHERE = np.iinfo(np.int64).max
+"""An index that no axis has."""
+
+
+class _Writer:
+    """Inserts operators before the matched one."""
+
+    def __init__(self, rewriter: Rewriter, match: Match) -> None:
+        self.rewriter, self.match = rewriter, match
+        self.name = match.root.name or match.root.output.name
+
+    def __call__(self, operator: str, *inputs: Value, **attrs: AttrValue) -> Value:
+        return self.match.insert(self.rewriter, operator, inputs, attrs)
+
+    def number(self, value: int | Sequence[int], word: str = "number") -> Value:
+        return self.rewriter.constant(np.array(value, np.int64), f"{self.name}/{word}")
+
+    def extent(self, x: Value, axis: int) -> Value:
+        """The extent of an axis as i64 []."""
+        size = (x.shape or ())[axis]
+        if isinstance(size, int):
+            return self.number(size)
+        rank = len(x.shape or ())
+        return self("Squeeze", self("Shape", x, start=axis % rank, end=axis % rank + 1))
+
+    def positions(self, x: Value, axis: int) -> Value:
+        """0, 1, 2 ... along an axis of x, i64 [extent]."""
+        return self("Range", self.number(0), self.extent(x, axis), self.number(1))
+
+    def as_i64(self, x: Value) -> Value:
+        return x if x.dtype == I64 else self("Cast", x, to=I64.onnx)
+
+    def diagonals(self, x: Value) -> Value:
+        """column - row for the last two axes of x, i64 [rows, columns]."""
+        rows = self("Unsqueeze", self.positions(x, -2), self.number([1]))
+        return self("Sub", self.positions(x, -1), rows)
+
+    def wrapped(self, index: Value, extent: Value) -> Value:
+        """The index, counted from the end where it is negative."""
+        return self("Where", self("Less", index, self.number(0)), self("Add", index, extent), index)
+
+
+def _trilu(rewriter: Rewriter, match: Match) -> Declined | None:
+    x, w = match["x"], _Writer(rewriter, match)
+    if x.shape is None or len(x.shape) < 2 or x.dtype.kind not in ("float", "int", "uint", "bool"):
+        return Declined("its rank or dtype")
+    k = match.get("k") or w.number(0)
+    compare = "GreaterOrEqual" if attribute(match.root, "upper") else "LessOrEqual"
+    zero = rewriter.constant(np.zeros((), x.dtype.numpy), f"{w.name}/zero", x.dtype)
+    match.become(rewriter, "Where", [w(compare, w.diagonals(x), k), x, zero])
+    return None
+
+
+def _eye_like(rewriter: Rewriter, match: Match) -> Declined | None:
+    x, w = match["x"], _Writer(rewriter, match)
+    if x.shape is None or len(x.shape) != 2 or match.root.output.dtype.kind not in ("float", "int", "uint", "bool"):
+        return Declined("its rank or dtype")
+    ones = w("Equal", w.diagonals(x), w.number(int(match.root.attrs.get("k", 0))))  # type: ignore[call-overload]
+    match.become(rewriter, "Cast", [ones], {"to": match.root.output.dtype.onnx})
+    return None
+
+
+def _one_hot(rewriter: Rewriter, match: Match) -> Declined | None:
+    indices, depth, values, w = match["indices"], match["depth"], match["values"], _Writer(rewriter, match)
+    result = match.root.output
+    if depth.data is None or indices.shape is None or result.shape is None or values.dtype.kind == "handle":
+        return Declined("its depth is known at run time only")
+    count, rank = int(depth.data.reshape(-1)[0]), len(result.shape)
+    axis = int(match.root.attrs.get("axis", -1)) % rank  # type: ignore[call-overload]
+    index = w("Unsqueeze", w.wrapped(w.as_i64(indices), w.number(count)), w.number([axis]))
+    shape = [-1 if k == axis else 1 for k in range(rank)]
+    classes = rewriter.constant(np.arange(count, dtype=np.int64).reshape(shape), f"{w.name}/classes")
+    off, on = (w("Gather", values, w.number(k, "which"), axis=0) for k in (0, 1))
+    match.become(rewriter, "Where", [w("Equal", index, classes), on, off])
+    return None
+
+
+def _gather_nd(rewriter: Rewriter, match: Match) -> Declined | None:
+    x, indices, w = match["x"], match["indices"], _Writer(rewriter, match)
+    if attribute(match.root, "batch_dims") or x.shape is None or indices.shape is None:
+        return Declined("batch axes, or an unknown rank")
+    count = indices.shape[-1]
+    if not isinstance(count, int) or not 2 <= count <= len(x.shape):
+        return Declined("indices of one axis have a kernel")
+    merged: tuple[Dim, ...] = (product(x.shape[:count]), *x.shape[count:])
+    target = reshape_target(x.shape, merged)
+    if target is None:
+        return Declined("the shape of its slices is known at run time only")
+    index = w.as_i64(indices)
+    parts = [w("Gather", index, w.number(k, "which"), axis=-1) for k in range(count)]
+    position, outside = None, None
+    for k, part in enumerate(parts):
+        extent = w.extent(x, k)
+        part = w.wrapped(part, extent)
+        wrong = w("Or", w("Less", part, w.number(0)), w("GreaterOrEqual", part, extent))
+        outside = wrong if outside is None else w("Or", outside, wrong)
+        position = part if position is None else w("Add", w("Mul", position, extent), part)
+    assert position is not None and outside is not None
+    checked = w("Where", outside, w.number(_NOWHERE, "nowhere"), position)
+    match.become(rewriter, "Gather", [w("Reshape", x, w.number(target, "merged")), checked], {"axis": 0})
+    return None
+
+
+@dataclass(frozen=True)
+class ExpandPositions(RulePass):
+    """See the module."""
+
+    name: ClassVar[str] = "expand-positions"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("triangle", op("Trilu", _X, optional(any_value("k"))), _trilu),
+        Rule("eye", op("EyeLike", _X), _eye_like),
+        Rule("one-hot", op("OneHot", _INDICES, any_value("depth"), any_value("values")), _one_hot),
+        Rule("gather-nd", op("GatherND", _X, _INDICES), _gather_nd),
+    )
