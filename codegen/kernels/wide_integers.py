@@ -121,9 +121,6 @@ class _Wide:
         """The word whose signed order is the unsigned one of `a`."""
         return Imm(_signed(int(a.value) + _LEAST)) if isinstance(a, Imm) else self("TXOR", a, _LEAST)
 
-    def bits(self, op: str, a: Word, b: Word) -> View:
-        return self(op, a, b)
-
     def count(self, test: Word) -> Word:
         """A test as 0 or 1."""
         return Imm(int(test.value)) if isinstance(test, Imm) else self("TCVT", test)
@@ -139,7 +136,7 @@ def _select(m: _Wide, condition: Operand, a: Words, b: Words) -> Words:
 
 def _compare(m: _Wide, mode: str, a: Words, b: Words) -> Word:
     if mode in ("eq", "ne"):
-        differs = m.bits("TOR", m.bits("TXOR", a.low, b.low), m.bits("TXOR", a.high, b.high))
+        differs = m("TOR", m("TXOR", a.low, b.low), m("TXOR", a.high, b.high))
         return m.test(mode, differs, 0)
     decided = m.test(mode[0] + "t", a.high, b.high)
     tied = m.test("eq", a.high, b.high)
@@ -179,8 +176,8 @@ def _abs(m: _Wide, a: Words) -> Words:
 
 def _sign(m: _Wide, a: Words) -> Words:
     below = m("TSHR", a.high, 31)
-    some = m.count(m.test("ne", m.bits("TOR", a.low, a.high), 0))
-    return Words(m.bits("TOR", below, some), below)
+    some = m.count(m.test("ne", m("TOR", a.low, a.high), 0))
+    return Words(m("TOR", below, some), below)
 
 
 def _extreme(mode: str) -> Rule:
@@ -197,7 +194,7 @@ def _wordwise(op: str) -> Rule:
 def _quotient(m: _Wide, a: Words, b: Words) -> Words:
     """a / b towards 0, and 0 for b = 0."""
     whole, _ = _divided(m, a, b)
-    return _signed_as(m, m.bits("TXOR", a.high, b.high), _unless_zero(m, b, whole))
+    return _signed_as(m, m("TXOR", a.high, b.high), _unless_zero(m, b, whole))
 
 
 def _remainder(m: _Wide, a: Words, b: Words) -> Words:
@@ -209,8 +206,8 @@ def _remainder(m: _Wide, a: Words, b: Words) -> Words:
 def _modulo(m: _Wide, a: Words, b: Words) -> Words:
     """As `_remainder` with the sign of b."""
     rest = m.both(_remainder(m, a, b))
-    other = m.test("lt", m.bits("TXOR", rest.high, b.high), 0)
-    some = m.test("ne", m.bits("TOR", rest.low, rest.high), 0)
+    other = m.test("lt", m("TXOR", rest.high, b.high), 0)
+    some = m.test("ne", m("TOR", rest.low, rest.high), 0)
     return _select(m, m("TAND", other, some, dtype=BOOL), _add(m, rest, b), rest)
 
 
@@ -220,7 +217,7 @@ def _signed_as(m: _Wide, sign: Word, magnitude: Words) -> Words:
 
 def _unless_zero(m: _Wide, b: Words, result: Words) -> Words:
     """The result, or 0 where b is 0."""
-    some = m.test("ne", m.bits("TOR", b.low, b.high), 0)
+    some = m.test("ne", m("TOR", b.low, b.high), 0)
     return _select(m, some, result, words_of(Imm(0)))
 
 
@@ -274,7 +271,7 @@ def _narrowed(m: _Wide, dtype: DType, x: Words) -> View | Words:
     if dtype == I64:
         return x
     if dtype == BOOL:
-        return m.held(m.test("ne", m.bits("TOR", x.low, x.high), 0), BOOL)
+        return m.held(m.test("ne", m("TOR", x.low, x.high), 0), BOOL)
     if dtype.is_integer:
         return m.held(x.low) if dtype == I32 else m("TCVT", x.low, dtype=dtype)
     fits = m.test("eq", x.high, m("TSHR", x.low, 31))
