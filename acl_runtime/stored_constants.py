@@ -144,7 +144,7 @@ def lay_out(constants: Mapping[str, Recipe], plan: Mapping[str, Any] | None = No
             table[name] = StoredConstant("str", recipe.shape, strings=words)
             continue
         path = None if name in wanted else path_from(recipe, known)
-        if path is not None:
+        if path is not None and len(path[1]) <= _MAX_STEPS:
             table[name] = StoredConstant(recipe.dtype.name, recipe.shape, of=path[0], steps=tuple(path[1]))
             continue
         forms = wanted.get(name, [])

@@ -12,6 +12,9 @@ from tensor_types.recipe_base import Recipe, Source
 from tensor_types.recipe_steps import Cast, Joined, Reshaped, Scaled, Sliced, Transposed
 from tensor_types.recipes import cast, cut, join, permute, reshape
 
+_MOST_PARTS = 64
+"""Constants that a path joins, once."""
+
 
 def path_from(recipe: Recipe, known: Mapping[Recipe, str]) -> tuple[str, list[list[Any]]] | None:
     """The recipe as a known one, by name, and the steps from there in JSON values; None if it does not begin in one."""
@@ -33,7 +36,8 @@ def path_from(recipe: Recipe, known: Mapping[Recipe, str]) -> tuple[str, list[li
             steps.append(["scale", [recipe.dtype.name, list(recipe.every), list(factor), zero]])
         elif isinstance(recipe, Joined):
             paths = [path_from(part, known) for part in recipe.parts[1:]]
-            if None in paths:
+            nested = any(s[0] == "join" for path in paths if path is not None for s in path[1])
+            if None in paths or nested or len(paths) >= _MOST_PARTS or any(s[0] == "join" for s in steps):
                 return None
             steps.append(["join", [recipe.axis, [list(path) for path in paths if path is not None]]])
             recipe = recipe.parts[0]
@@ -56,6 +60,7 @@ def _number_or_path(recipe: Recipe, known: Mapping[Recipe, str]) -> Any:
 def along(recipe: Recipe, steps: Sequence[Any], known: Callable[[str], Recipe]) -> Recipe:
     """What `path_from` described, from its beginning; `known` gives a constant by name. ValueError, TypeError or
     KeyError if a step is none or does not fit."""
+    joined = False  # once: a short text must not make of a small constant what no memory holds
     for name, of in steps:
         if name == "cast":
             recipe = cast(recipe, DTYPES[of])
@@ -76,8 +81,9 @@ def along(recipe: Recipe, steps: Sequence[Any], known: Callable[[str], Recipe]) 
             recipe = _scaled_along(recipe, of, known)
         elif name == "join":
             axis, paths = of
-            if any(s[0] == "join" for _, inner in paths for s in inner):
-                raise ValueError("a part that is joined itself")
+            if joined or len(paths) >= _MOST_PARTS or any(s[0] == "join" for _, inner in paths for s in inner):
+                raise ValueError("too many parts, or a part that is joined itself")
+            joined = True
             parts = [recipe, *(along(known(other), inner, known) for other, inner in paths)]
             kinds = {(p.dtype, (*p.shape[:axis], *p.shape[axis + 1 :])) for p in parts}
             if not isinstance(axis, int) or not 0 <= axis < len(recipe.shape) or len(kinds) != 1:

@@ -172,6 +172,7 @@ def test_a_path_leads_to_scaled_and_joined_constants() -> None:
     assert shaped and scaled
     nested = [["scale", ["f32", [4, 1], ["c2", [["scale", scaled]]], None]]]
     for wrong in (nested, [["scale", ["f32", [3, 1], ["c2", []], None]]], [["join", [2, [["c1", []]]]]],
-                  [["join", [0, [["c1", [["join", [0, []]]]]]]]]):  # fmt: skip
+                  [["join", [0, [["c1", [["join", [0, []]]]]]]]], [["join", [0, [["c1", []]]]]] * 2,
+                  [["join", [0, [["c1", []]] * 64]]]):  # fmt: skip
         with pytest.raises(ValueError):
             along(by_name["c0"], wrong, by_name.__getitem__)
