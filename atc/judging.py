@@ -19,6 +19,9 @@ EXCESS = 10.0
 _GROWTH = 4
 """How much worse than its inputs a tensor of a quantised model may be before it is at fault itself."""
 _LARGEST = {"f16": 65504.0}
+AT_FAULT = "at fault: the plan"
+"""How the note of an output begins that memory shared by tensors has changed."""
+_GROWS = "alone it is right: differences from rounding grow here"
 _LIMITS = Limits()
 
 
@@ -68,7 +71,8 @@ def _judge_one(measured: Measured, limits: Limits) -> Comparison:
        isolated limit that is more than EXCESS times what rounding explains.
     2. Where rounding is not known, and of integers, what is wrong alone and fails in the run is at fault.
     3. What fails without being at fault, behind something that is, inherits.
-    4. An output of the model keeps its own verdict, and fails where its row does.
+    4. What fails with no fault before it and is right alone only makes more of differences that rounding explains.
+    5. An output of the model keeps its own verdict, and fails where its row does.
     """
     rows = [_by_numbers(row, limits) for row in measured.rows]
     faults: dict[str, str] = {}
@@ -127,6 +131,8 @@ def _with_cause(
         # Nothing tells how it would be alone where it was not run alone: then it keeps its verdict.
         verdict = row.verdict if alone is None else "warn"
         return replace(row, verdict=verdict, note=f"inherited from {causes[row.source]}")
+    if row.verdict == "fail" and alone is not None and parents.get(row.source):
+        return replace(row, verdict="warn", note="; ".join(filter(None, (_GROWS, row.note))))
     return row
 
 
@@ -167,7 +173,8 @@ def _with_reason(output: Row, row: Row | None) -> Row:
     if row is None:
         return output
     verdict = "fail" if row.verdict == "fail" else output.verdict
-    return replace(output, verdict=verdict, note=row.note, alone=row.alone)
+    note = output.note if output.note.startswith(AT_FAULT) else row.note
+    return replace(output, verdict=verdict, note=note, alone=row.alone)
 
 
 def _inherited(rows: list[Row], parents: Mapping[str, tuple[str, ...]]) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import small_models
 from faults import spoil_graphs, spoil_kernel, without_node, wrong_constant
 
+from acl_runtime.binding import Binder
 from atc.compare_model import compare_arrays
-from atc.comparing.rows import Comparison
+from atc.comparing.rows import Comparison, Isolated, Measured, Row, difference
+from atc.judging import judge
 
 N, info, array = onnx.helper.make_node, small_models.info, small_models.array
 RNG = np.random.default_rng(4)
@@ -102,6 +105,39 @@ def test_a_swapped_layout(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = compare_arrays(model, None, X)
     assert found.verdict == "fail" and found.first_bad in {"t", "whole", "float", "y"}
     assert len(red(found)) == 1
+
+
+def test_memory_that_tensors_share_wrongly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of their own are right; where the plan lets two that live at a time share bytes, the outputs are others."""
+    weight = array("w", RNG.standard_normal((8, 8)).astype(np.float32))
+    nodes = [N("Softmax", ["x"], ["a"]), N("MatMul", ["x", "w"], ["m"]), N("Softmax", ["m"], ["b"]),
+             N("MatMul", ["a", "b"], ["y"])]  # fmt: skip
+    wire = [info("x", 1, [8, 8])], [info("y", 1, [8, 8])]
+    onnx.save(small_models.model_of(nodes, *wire, [weight]), tmp_path / "m.onnx")
+    real = Binder.bind
+
+    def bind(self: Binder, dims: Any, threads: int, keep: bool = False) -> Any:
+        found = real(self, dims, threads, keep)
+        return found if keep else replace(found, storage_offsets=np.zeros_like(found.storage_offsets))
+
+    monkeypatch.setattr(Binder, "bind", bind)
+    found = compare_arrays(tmp_path / "m.onnx", None, X)
+    assert found.verdict == "fail" and found.first_bad == "y" and not red(found)
+    assert found.outputs[0].note.startswith("at fault: the plan; where tensors share memory")
+
+
+def test_what_only_grows_is_no_fault() -> None:
+    """A rounding that falls the other way is right alone: a warning, but for an output of the model."""
+    small, large = difference(np.ones(3), np.ones(3) + 1e-7), difference(np.array([1.0, 2, 2]), np.array([1.0, 2, 3]))
+    exact = Isolated(difference(np.ones(3), np.ones(3)))
+    rows = (Row("a", "compared", "k", "f32", small, holder="a", alone=Isolated(small)),
+            Row("b", "compared", "k", "f32", large, holder="b", alone=exact))  # fmt: skip
+    parents = {"a": ("x",), "b": ("a",)}
+    found = judge([Measured(rows, (Row("b", "compared", "k", "f32", large, holder="b"),), parents)])
+    assert [r.verdict for r in found.rows] == ["pass", "warn"] and "grow here" in found.rows[1].note
+    assert found.verdict == "fail" and found.outputs[0].verdict == "fail"
+    unknown = judge([Measured((rows[0], replace(rows[1], alone=None)), (), parents)])
+    assert unknown.first_bad == "b", "what was not run alone keeps its verdict"
 
 
 def test_json_and_csv_have_the_isolated_error(atc: Any, model: Path, tmp_path: Path) -> None:
