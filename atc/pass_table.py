@@ -52,6 +52,7 @@ _TABLE = (
     PassRow("expand-einsum", "Einsum of one or two operands becomes sums, transposes and one product."),
     PassRow("expand-composites", "Operators without a kernel of their own become those that have one."),
     PassRow("expand-positions", "Trilu, OneHot, EyeLike and GatherND become arithmetic on positions, which fuses."),
+    PassRow("expand-spectra", "STFT and DFT become products with the waves that they are made of."),
     PassRow("fuse-conv-bn", "BatchNormalization after Conv goes into its weights."),
     PassRow("fuse-norms", "Layer and RMS norms that exporters wrote out become one operator."),
     PassRow("fuse-group-norm", "Group and instance norms that exporters wrote out become one operator."),

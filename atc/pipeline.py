@@ -7,6 +7,7 @@ from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_positions import ExpandPositions
 from graph_opt.fusion.expand_rotary import ExpandRotary
+from graph_opt.fusion.expand_spectra import ExpandSpectra
 from graph_opt.fusion.families import Kernels
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
@@ -92,6 +93,7 @@ def shared_passes() -> list[Pass]:
         ExpandEinsum(),
         ExpandComposites(),
         ExpandPositions(),
+        ExpandSpectra(),
         FuseConvBatchNorm(),
         FuseNorms(),
         FuseGroupNorm(),

@@ -18,6 +18,7 @@ import ast
 import functools
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -50,9 +51,13 @@ def operators() -> str:
         if not schema.domain:
             first[schema.name] = min(schema.since_version, first.get(schema.name, schema.since_version))
 
+    rewritten = _rewritten()
+
     def row(op: Op) -> list[str]:
         domain, _, name = op.name.rpartition("::")
         family, dtypes = _native(op.name)
+        if not family and op.name in rewritten:
+            family = f"by {rewritten[op.name]}"
         return [name, str(first[op.name]) if not domain else "1", op.kind, family or "AI CPU", dtypes]
 
     declared: dict[str, list[Op]] = {}
@@ -66,10 +71,9 @@ def operators() -> str:
         """
 Every operator that a model may use. "Opset" is the oldest of its domain that has it; forms of all opsets from there on
 are read as the newest one. "Native" names the family of tile kernels that computes it, and the dtypes that the family
-takes; `region` fuses element-wise operators, `alias` shares the bytes of its input. The rest, other dtypes, and forms
-that a family does not know run on the AI CPU, in any dtype that ONNX allows. Passes also rewrite operators of the AI
-CPU into native ones: normalisations, GELU, attention, quantised operators. `atc convert -v` says what became of a
-model.
+takes; `region` fuses element-wise operators, `alias` shares the bytes of its input, and "by" names the
+[pass](passes.md) that writes it as native operators. The rest, other dtypes, and forms that a family does not know run
+on the AI CPU, in any dtype that ONNX allows. `atc convert` says which nodes of a model do.
 
 Operators of your own: [custom operators](custom_operators.md).
 """,
@@ -88,6 +92,26 @@ Operators of your own: [custom operators](custom_operators.md).
         forms = sorted(n.removeprefix(f"{domain}::") for n in pending._RULES if n.startswith(f"{domain}::"))
         parts.append(f"\n## {domain}\n\nRead as operators of ai.onnx: {', '.join(forms)}.\n")
     return "".join(parts)
+
+
+def _rewritten() -> dict[str, str]:
+    """The pass that rewrites an operator, by operator, where one of its rules matches the operator alone or its name
+    says so: expand-einsum."""
+    from atc.pipeline import shared_passes
+    from graph_opt.ir import ops
+    from graph_opt.ir.patterns import OpPattern
+    from graph_opt.ir.rules import RulePass
+
+    found = {}
+    for step in shared_passes():
+        for rule in step.rules if isinstance(step, RulePass) else ():
+            if isinstance(rule.pattern, OpPattern) and not any(isinstance(i, OpPattern) for i in rule.pattern.inputs):
+                found.update(dict.fromkeys(rule.pattern.names, step.name))
+        for op in ops.declared():
+            word = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", op.name.rpartition("::")[2]).lower()
+            if step.name == f"expand-{word}":
+                found[op.name] = step.name
+    return found
 
 
 def _native(name: str) -> tuple[str, str]:
