@@ -129,10 +129,12 @@ def _attention(ctx: Inference) -> None:
     q, k, v = ctx.shape(0), ctx.shape(1), ctx.shape(2)
     if q is None or k is None or v is None:
         return ctx.set_all(ctx.dtype(), None)
+    if len(q) not in (3, 4) or len(k) != len(q) or len(v) != len(q):
+        raise ctx.error(f"Q, K and V are of ranks {len(q)}, {len(k)} and {len(v)}, expected is 3 or 4 for all of them")
     if len(q) == 3:
         heads, kv_heads = ctx.attr("q_num_heads"), ctx.attr("kv_num_heads")
-        if heads is None or kv_heads is None:
-            raise ctx.error("operands of rank 3 need q_num_heads and kv_num_heads")
+        if heads is None or kv_heads is None or int(heads) < 1 or int(kv_heads) < 1:
+            raise ctx.error("operands of rank 3 need q_num_heads and kv_num_heads, of 1 at least")
         q_heads: Dim = int(heads)
         k = (k[0], int(kv_heads), k[1], floordiv(k[2], int(kv_heads)))
         v = (v[0], int(kv_heads), v[1], floordiv(v[2], int(kv_heads)))
