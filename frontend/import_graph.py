@@ -147,6 +147,8 @@ class _Importer:
         versions = stamped_opsets(proto, self.opsets)
         name = self.unique_name(proto)
         where = {"node": name, "op": proto.op_type}
+        if not proto.output:
+            raise InvalidModel("the node makes no tensor", where=where, remedy="remove the node")
         if domain not in versions:
             raise InvalidModel(
                 f"the model imports no opset of the domain {domain}", code="E16005", where=where,

@@ -73,7 +73,7 @@ def _fuse(rewriter: Rewriter, node: Node) -> bool:
 def _codes(weight: Value, turned: bool) -> _Codes | None:
     """What a right operand [K, N] is made of, if it is codes; `turned`: of its transpose."""
     node = weight.producer
-    if node is None or weight.rank != 2:
+    if node is None or weight.shape is None or weight.rank != 2:
         return None
     source = node.inputs[0]
     if node.op == "Cast" and source is not None and source.dtype.is_float and weight.dtype.is_float:

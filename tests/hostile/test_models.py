@@ -55,3 +55,41 @@ def test_attention_of_other_ranks(
     shapes = {name: [2, 2, 4, 4][-rank:] for name, rank in zip("qkv", ranks, strict=True)}
     with pytest.raises(InvalidModel, match=reason):
         lowered(tmp_path, node, shapes)
+
+
+def test_attention_with_caches_of_another_rank(tmp_path: Path) -> None:
+    node = helper.make_node("Attention", ["q", "k", "v", "", "a", "b"], ["y", "c", "d"])
+    shapes = {**dict.fromkeys("qkv", [2, 2, 4, 4]), "a": [2, 2, 4], "b": [2, 2, 4]}
+    with pytest.raises(InvalidModel, match="a cache of rank 3"):
+        lowered(tmp_path, node, shapes)
+
+
+def test_a_slice_of_fewer_axes_than_starts(tmp_path: Path) -> None:
+    node = helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])
+    with pytest.raises(InvalidModel, match="2 starts for 1 axes"):
+        lowered(tmp_path, node, {"x": [4, 4]}, s=np.array([0, 1]), e=np.array([2, 2]), a=np.array([0]))
+
+
+def test_a_product_with_a_weight_of_unknown_rank(tmp_path: Path) -> None:
+    """The weight comes through a Reshape whose target only the run knows."""
+    nodes = [helper.make_node("Reshape", ["w", "s"], ["r"]), helper.make_node("MatMul", ["x", "r"], ["y"])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4]),
+              helper.make_tensor_value_info("w", TensorProto.FLOAT, [16]),
+              helper.make_tensor_value_info("s", TensorProto.INT64, ["n"])]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    made = read_model(tmp_path / "m.onnx")
+    run_passes(made, shared_passes())
+
+
+def test_a_node_without_outputs_in_a_body(tmp_path: Path) -> None:
+    bare = helper.make_node("Neg", ["x"], [])
+    copy = helper.make_node("Identity", ["x"], ["t"])
+    branch = helper.make_graph([bare, copy], "b", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, [4])])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
+              helper.make_tensor_value_info("c", TensorProto.BOOL, [])]  # fmt: skip
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    with pytest.raises(InvalidModel, match="makes no tensor"):
+        read_model(tmp_path / "m.onnx")

@@ -146,6 +146,9 @@ def _attention(ctx: Inference) -> None:
     for left, right in ((q[0], k[0]), (k[0], v[0]), (k[1], v[1]), (k[2], v[2])):
         ctx.agreed((left, right))
     past = ctx.shape(4) if ctx.has(4) else None
+    for index in (4, 5):
+        if ctx.has(index) and ctx.rank(index) not in (None, 4):
+            raise ctx.error(f"a cache of rank {ctx.rank(index)}, expected is 4")
     total = k[2] if past is None else past[2] + k[2]
     ctx.set(0, ctx.dtype(), out)
     ctx.set(1, ctx.dtype(1), (k[0], k[1], total, k[3]))

@@ -239,6 +239,9 @@ def _slice(ctx: Inference) -> None:
     lengths = (ctx.shape(1), ctx.shape(2))
     count = next((s[0] for s in lengths if s and isinstance(s[0], int)), len(axes) if axes else len(shape))
     axes = tuple(range(count)) if axes is None else axes
+    given = [("starts", starts), ("ends", ends), ("steps", steps)]
+    if wrong := [f"{len(v)} {name}" for name, v in given if v is not None and len(v) != len(axes)]:
+        raise ctx.error(f"{wrong[0]} for {len(axes)} axes")
     out = list(shape)
     array = ctx.array(0)
     for i, raw in enumerate(axes):
