@@ -67,7 +67,7 @@ def check_instruction(instr: Instr, bases: Mapping[str, Param | Tile], target: T
             return f"operands lie in {', '.join(places)} instead of L0A, L0B, L0C"
         dtype, right = (bases[v.base].dtype for v in views)
         if instr.attr("bits", 0) or dtype.kind != right.kind and dtype.is_float:
-            return f"the cube multiplies {dtype} by {dtype}"
+            return f"the cube multiplies {dtype} by {dtype}, not by codes of {right}"
         return None if target.cube.rate(dtype) else f"the cube of {target.name} has no {dtype}"
     for view in (instr.dst, *views):
         # Row-indirect loads and stores reach global memory directly.

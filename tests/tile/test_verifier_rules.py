@@ -177,6 +177,9 @@ CHIP = {
     "a path for another instruction": ("TMOV t[_0]{64}, x[0, _0]{64}", "tile t: f32[64] UB", "TMOV does not move GM"),
     "cube of f64": ("TMATMUL c[_0, _1]{16, 16}, a[_0, _1]{16, 16}, b[_0, _1]{16, 16}",
                     "tile a: f64[16, 16] L0A tile b: f64[16, 16] L0B tile c: f64[16, 16] L0C", "has no f64"),
+    "cube of codes": ("TMATMUL c[_0, _1]{16, 32}, a[_0, _1]{16, 32}, b[_0, _1]{32, 32}",
+                      "tile a: f16[16, 32] L0A tile b: i8[32, 32] L0B tile c: f32[16, 32] L0C",
+                      "multiplies f16 by f16, not by codes of i8"),
     "gather within L1": ("TGATHER t[_0]{64}, u[_0]{64}, v[_0]{64} axis=0",
                          "tile t: f32[64] UB tile u: f32[64] L1 tile v: i32[64] UB", "does not reach u in L1"),
 }  # fmt: skip
