@@ -237,7 +237,8 @@ def _cast(proto: onnx.ModelProto, base: Comparison, draw: np.random.Generator, f
         return None
     at, name = fit[int(draw.integers(len(fit)))]
     make = onnx.helper.make_node
-    nodes = [make("Cast", [name], [f"{name}/narrow"], "fault_narrow", to=16), make("Cast", [f"{name}/narrow"],
+    narrow = 16 if max(o.version for o in proto.opset_import if not o.domain) >= 13 else 10  # older Casts: f16
+    nodes = [make("Cast", [name], [f"{name}/narrow"], "fault_narrow", to=narrow), make("Cast", [f"{name}/narrow"],
              [f"{name}/back"], "fault_back", to=1)]  # fmt: skip
     _insert(proto, at, name, nodes, f"{name}/back")
 
