@@ -378,18 +378,28 @@ def aicpu_schemas() -> str:
 
 
 def _dtype_kinds(name: str, operands: int, otherwise: str) -> list[str]:
-    """Letters of the dtypes that ONNX's newest opset allows for each operand; `otherwise` for what is not ONNX's."""
+    """Letters of the dtypes that ONNX's newest opset allows for each operand, and any opset for the first one;
+    `otherwise` for what is not ONNX's. The newest may have fewer: ReduceLogSum lost the integers."""
     import onnx.defs
 
     domain, _, plain = name.rpartition("::")
     if not onnx.defs.has(plain, domain):
         return [otherwise] * operands
-    schema = onnx.defs.get_schema(plain, domain=domain)
+    newest = onnx.defs.get_schema(plain, domain=domain)
+    versions = {newest.since_version}
+    forms = [newest]
+    for version in range(newest.since_version - 1, 0, -1):
+        if onnx.defs.has(plain, version, domain):
+            older = onnx.defs.get_schema(plain, version, domain)
+            if older.since_version not in versions:
+                versions.add(older.since_version)
+                forms.append(older)
     kinds = []
     for number in range(operands):
-        given = schema.inputs[min(number, len(schema.inputs) - 1)]
-        letters = "".join(sorted({_letter(str(t)) for t in given.types}))
-        kinds.append(letters)
+        given = newest.inputs[min(number, len(newest.inputs) - 1)]
+        older_too = forms if number == 0 else forms[:1]
+        same = [i for form in older_too for i in form.inputs if i.name == given.name]
+        kinds.append("".join(sorted({_letter(str(t)) for i in same for t in i.types})))
     return kinds
 
 

@@ -42,6 +42,11 @@ def test_tasks_that_are_right_in_onnxruntime_are_taken() -> None:
             check_task(op, attrs, [aicpu._known(value) for value in inputs], n_outputs)
 
 
+@pytest.mark.parametrize("op", ["ReduceLogSum", "ReduceLogSumExp", "Erf"])
+def test_dtypes_that_only_older_opsets_have_are_taken(op: str) -> None:
+    check_task(op, {}, [Operand("i", 2)], 1)
+
+
 @pytest.mark.parametrize(
     ("op", "attrs", "inputs", "n_outputs", "reason"),
     [
