@@ -33,9 +33,13 @@ class _Extents(Mapping[int, tuple[int, ...]]):
 
     def __init__(self, values: np.ndarray, numbers: Mapping[int, list[int]]) -> None:
         self._values, self._numbers = values, numbers
+        self._known: dict[int, tuple[int, ...]] = {}
 
     def __getitem__(self, number: int) -> tuple[int, ...]:
-        return tuple(self._values[self._numbers[number]].tolist())
+        found = self._known.get(number)
+        if found is None:
+            found = self._known[number] = tuple(self._values[self._numbers[number]].tolist())
+        return found
 
     def __contains__(self, number: object) -> bool:
         return number in self._numbers

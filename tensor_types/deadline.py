@@ -9,29 +9,31 @@ What runs natively is bounded before it starts (`launch_work`, `run_work`), so t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 from tensor_types.errors import ResourceLimit
 from tensor_types.limits import VARIABLE, limit
 
-_ends: ContextVar[float] = ContextVar("run_deadline", default=float("inf"))
+_began: ContextVar[float] = ContextVar("run_began", default=float("inf"))
 
 
-@contextmanager
-def run_deadline() -> Iterator[None]:
-    """Bounds what runs inside on this thread; an outer deadline stays in force."""
-    token = _ends.set(min(_ends.get(), time.monotonic() + limit("run_seconds")))
-    try:
-        yield
-    finally:
-        _ends.reset(token)
+class run_deadline:  # noqa: N801  # used as a function
+    """Bounds what runs inside on this thread; an outer deadline stays in force. Every run pays for it, so it only notes
+    the time: the budget is looked up by who checks."""
+
+    __slots__ = ("_token",)
+    _token: Token[float]
+
+    def __enter__(self) -> None:
+        self._token = _began.set(min(_began.get(), time.monotonic()))
+
+    def __exit__(self, *_: object) -> None:
+        _began.reset(self._token)
 
 
 def check_deadline() -> None:
     """ResourceLimit if the run has used up its time."""
-    if time.monotonic() > _ends.get():
+    if time.monotonic() - _began.get() > limit("run_seconds"):
         raise ResourceLimit(
             f"the run takes more than {limit('run_seconds')} seconds",
             remedy=f"check the values that loops of the model depend on; {VARIABLE}=run_seconds=... raises the limit",
