@@ -74,6 +74,7 @@ _TABLE = (
         "Products with codes quantise their other operand where that is allowed; without a kernel they become numbers.",
         required=True,
     ),
+    PassRow("expand-resize", "A Resize without a kernel becomes weighted gathers along its axes."),
     PassRow("fuse-attention", "Products around a Softmax become attention kernels, scores never written to memory."),
     PassRow("merge-sibling-matmuls", "Products of one operand by several weights become one batched product."),
     PassRow("choose-precision", "Each operator gets its dtype by the precision mode.", required=True),

@@ -6,6 +6,7 @@ from acl_runtime.aicpu import evaluate
 from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_positions import ExpandPositions
+from graph_opt.fusion.expand_resize import ExpandResize
 from graph_opt.fusion.expand_rotary import ExpandRotary
 from graph_opt.fusion.expand_spectra import ExpandSpectra
 from graph_opt.fusion.families import Kernels
@@ -117,6 +118,7 @@ def target_passes(
         LegaliseIntegerMatmuls(kernels),
         LegaliseIntegerConvolutions(kernels),
         ChooseNarrowProducts(kernels),
+        ExpandResize(kernels, evaluate),
         FuseAttention(kernels),
         MergeSiblingMatmuls(),
         *simplification(),
