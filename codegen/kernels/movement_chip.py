@@ -6,6 +6,7 @@ from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.movement_copy import MovementTiling
 from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_task import KernelTask
+from codegen.kernels.wide_integers import in_words
 from codegen.tile.build import Buffer
 from codegen.tile.ir import axis
 from graph_opt.ir.core import Value
@@ -22,31 +23,36 @@ def gather_on_chip(
 ) -> None:  # fmt: skip
     """y[o, i, n] = x[o, index, n] for x[outer, size, inner]; the index is indices[i], with `each` indices[o, i, n].
 
-    The vector engine has no 64-bit integers: of i64 indices it takes the low words.
+    The vector engine has no 64-bit integers: of i64 indices it takes the low words, and elements of i64 are moved as
+    pairs of words, along an axis of their own.
     """
     paths = MemoryPaths(task, task.target)
-    paths.require(x.dtype)
+    pairs: tuple[Dim, ...] = (2,) if in_words(x.dtype, task.target) else ()
+    moved = I32 if pairs else x.dtype
+    paths.require(moved)
     paths.require(I32 if indices.dtype == I64 else indices.dtype)
-    table = task.operand(x, shape=(extents[0], size, extents[2]))
+    table = task.operand(x, shape=(extents[0], size, extents[2], *pairs), dtype=moved if pairs else None)
     shape = extents if each else extents[1:2]
     wide = indices.dtype == I64
     index = task.operand(indices, shape=(*shape, 2) if wide else shape, dtype=I32 if wide else None)
-    out = task.operand(y, "out", extents)
+    out = task.operand(y, "out", (*extents, *pairs), dtype=moved if pairs else None)
     block = (1, *blocks(extents[1:], tiling.elements))
     starts, counts = grid_blocks(task, extents, block)
-    origin = (0, 0, 0)
-    held = paths.tile(x.dtype, block)
+    apart = (axis(3),) if pairs else ()
+    origin = (0, 0, 0, *(0 for _ in pairs))
+    held = paths.tile(moved, (*block, *(2 for _ in pairs)))
     used = (0, 1, 2) if each else (1,)
     chosen = paths.tile(index.dtype, [block[k] for k in used])
     place = [starts[k] + axis(i) for i, k in enumerate(used)]
     window = [counts[k] for k in used]
     task.load(chosen.window((0,) * len(used), window), index.view(*place, *((0,) if wide else ()), shape=window))
+    from_rows = (counts[0], size, counts[2], *pairs)
     task.instr(
-        "TGATHER", held.window(origin, counts),
-        table.view(starts[0] + axis(0), axis(1), starts[2] + axis(2), shape=(counts[0], size, counts[2])),
-        chosen.view(*(axis(k) for k in used), shape=counts), axis=1, wrap=1,
+        "TGATHER", held.window(origin, (*counts, *pairs)),
+        table.view(starts[0] + axis(0), axis(1), starts[2] + axis(2), *apart, shape=from_rows),
+        chosen.view(*(axis(k) for k in used), shape=(*counts, *pairs)), axis=1, wrap=1,
     )  # fmt: skip
-    task.store(out.window(starts, counts), held.window(origin, counts))
+    task.store(out.window((*starts, *(0 for _ in pairs)), (*counts, *pairs)), held.window(origin, (*counts, *pairs)))
 
 
 def running_sum_on_chip(

@@ -231,3 +231,10 @@ def test_shapes_and_sizes() -> None:
         run("Shape", {"x": x}, symbolic=symbolic if dims else None, dims=dims)
         run("Shape", {"x": x}, symbolic=symbolic if dims else None, dims=dims, start=-2, end=3)
         run("Size", {"x": x}, symbolic=symbolic if dims else None, dims=dims)
+
+
+def test_gathers_of_64_bit_numbers() -> None:
+    """Chips move them as words."""
+    x = rng.integers(-(2**62), 2**62, (4, 9, 5))
+    run("Gather", {"x": x, "i": i64(3, -1, 0, 3)}, dynamic=("x", "i"), axis=1)
+    run("GatherElements", {"x": x, "i": rng.integers(-9, 9, (4, 7, 5))}, dynamic=("x", "i"), axis=1)
