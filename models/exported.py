@@ -275,6 +275,10 @@ def export(name: str, mode: str, folder: Path) -> Path:
     architecture = ARCHITECTURES[name]
     model, inputs = architecture.make(torch)
     model = model.eval().float()
+    with torch.no_grad():  # activations keep their scale through depth: libraries draw far smaller weights
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, parameter[0].numel() ** -0.5)
     names, arguments = list(inputs), tuple(inputs.values())
 
     class Plain(torch.nn.Module):

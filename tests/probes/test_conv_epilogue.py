@@ -44,7 +44,8 @@ def conv(n: int, c: int, m: int, h: int, w: int, kernel: int = 3, stride: int = 
     a = {name: v.astype(np.float64) for name, v in arrays.items()}
     want = (np.clip(exact(a["x"], a["w"], stride, pad) + a["b"][:, None, None], -0.5, 1.5) + a["r"]) * a["s"]
     tolerance = 5e-3 if dtype == np.float16 else 1e-5
-    return sample(case, {"y": want}, tolerance, tolerance)
+    # Winograd's convolutions are as exact as the largest result of a tile (docs/numerics.md).
+    return sample(case, {"y": want}, tolerance, tolerance * max(1.0, float(np.abs(want).max(initial=0))))
 
 
 STATIC = [(1, 1, 1, 1, 1), (2, 3, 5, 7, 9), (1, 17, 33, 6, 13), (1, 16, 70, 13, 12)]
