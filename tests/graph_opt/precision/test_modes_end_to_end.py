@@ -20,8 +20,8 @@ from tests.graph_opt.families import OWN
 LIMITS = {None: 4e-6, "f16": 2e-3, "bf16": 1.5e-2}
 """Relative L2 by narrow dtype: what docs/numerics.md allows Winograd's convolutions, and a few roundings of 2**-11 and
 2**-8."""
-DIRECT = 1e-6
-"""The same of f32 with --high_precision."""
+DIRECT = 2e-6
+"""The same of f32 with --high_precision: against exact results onnxruntime's are off by 9e-7 here, ours by 7e-7."""
 
 
 @pytest.fixture(scope="module")
