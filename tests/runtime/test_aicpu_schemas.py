@@ -31,8 +31,9 @@ def body(**changed: Any) -> dict[str, Any]:
 
 
 def test_every_operator_has_a_schema_or_stands_in_no_package() -> None:
-    """What folds constants of older forms alone has none."""
-    assert set(implemented_ops()) - set(ROWS) == {"Scatter", "SimplifiedLayerNormalization"}
+    """What folds constants of older forms alone has none; operators of users are checked by their own declarations."""
+    own = {op for op in implemented_ops() if op.rpartition("::")[0] in ("", "com.microsoft", "ai.onnx.ml")}
+    assert own - set(ROWS) == {"Scatter", "SimplifiedLayerNormalization"}
 
 
 def test_tasks_that_are_right_in_onnxruntime_are_taken() -> None:
