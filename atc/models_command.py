@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -22,17 +21,11 @@ def list_models(json: Json = False) -> None:
     def work() -> int:
         from models import registry
 
-        rows = [
-            {"name": name, "origin": "built" if m.build else "trained", "dims": m.dims, "summary": m.summary}
-            for name, m in registry.MODELS.items()
-        ]
+        rows = registry.listing()
         if json:
             print_json({"models": rows})
             return 0
-        shown = [
-            [r["name"], r["origin"], " ".join(f"{k}={v}" for k, v in r["dims"].items()) or "static", r["summary"]]
-            for r in rows
-        ]
+        shown = [[str(r["name"]), str(r["origin"]), registry.shown_dims(r), str(r["summary"])] for r in rows]
         out.print(table("", ["name", "origin", "open dims", "what it is"], shown))
         return 0
 
@@ -48,7 +41,6 @@ def get_model(
     """Builds or fetches a network and shows its path; it stays in ~/.cache/openatc/models."""
 
     def work() -> int:
-        from acl_runtime.om.replace_file import replace_file
         from models import registry
 
         if name not in registry.MODELS:
@@ -57,12 +49,11 @@ def get_model(
             )
         try:
             path = registry.get(name)
+            if output is not None:
+                registry.copy(name, output)
         except registry.ModelUnavailable as error:
             remedy = "see to the network, or take a model that is built"
             raise UsageError(f"{name} cannot be fetched: {error.args[0]}", remedy=remedy) from error
-        if output is not None:
-            with path.open("rb") as model, replace_file(output) as file:
-                shutil.copyfileobj(model, file)
         if json:
             print_json({"name": name, "path": str(output or path)})
         else:

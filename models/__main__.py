@@ -5,28 +5,24 @@ Prints the path of each; with -o copies one model to FILE.
 
 from __future__ import annotations
 
-import shutil
 import sys
+from pathlib import Path
 
 from acl_runtime.om.errors import PackageError
-from acl_runtime.om.replace_file import replace_file
 from models import registry
 
 
 def main(arguments: list[str]) -> int:
     match arguments:
         case ["list"]:
-            for name, model in registry.MODELS.items():
-                origin = "built" if model.build else "trained"
-                dims = " ".join(f"{key}={size}" for key, size in model.dims.items()) or "static"
-                print(f"{name:22} {origin:8} {dims:32} {model.summary}")
+            for row in registry.listing():
+                print(f"{row['name']:22} {row['origin']:8} {registry.shown_dims(row):32} {row['summary']}")
             return 0
         case ["all"]:
             wanted = registry.names()
         case ["get", name, "-o", target]:
             try:
-                with open(registry.get(name), "rb") as model, replace_file(target) as file:
-                    shutil.copyfileobj(model, file)
+                registry.copy(name, Path(target))
             except PackageError as error:
                 print(f"{error.message}: {error.remedy}", file=sys.stderr)
                 return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 
+from acl_runtime.om.replace_file import replace_file
 from models import inputs as draw
 from models import quantised, trained
 from models.builders import bert, conv_layers, genai_decoder, gpt2, graph_writer, llama, mobilenetv2, moe, resnet50
@@ -312,6 +314,27 @@ def get(name: str) -> Path:
         part.unlink(missing_ok=True)
     key_path.write_text(key)
     return path
+
+
+def listing() -> list[dict[str, object]]:
+    """Every model for people and machines: name, origin ('built' or 'trained'), dims, summary."""
+    return [
+        {"name": name, "origin": "built" if m.build else "trained", "dims": m.dims, "summary": m.summary}
+        for name, m in MODELS.items()
+    ]
+
+
+def shown_dims(row: dict[str, object]) -> str:
+    """The open dims of a row of `listing`, with their sizes for figures."""
+    dims = row["dims"]
+    assert isinstance(dims, dict)
+    return " ".join(f"{key}={size}" for key, size in dims.items()) or "static"
+
+
+def copy(name: str, target: Path) -> None:
+    """Writes a copy of the model's file, whole or not at all. PackageError if it cannot be written; as `get`."""
+    with get(name).open("rb") as model, replace_file(target) as file:
+        shutil.copyfileobj(model, file)
 
 
 def inputs(name: str, seed: int = 0, **dims: int) -> Arrays:

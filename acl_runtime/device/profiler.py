@@ -14,7 +14,6 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,13 +52,6 @@ class OpRecord(NamedTuple):
         model, type_len, name_len, _, begin, end, duration, type_, name = _RECORD.unpack(data)
         return cls(model, type_[:type_len].decode("utf-8", "replace"), name[:name_len].decode("utf-8", "replace"),
                    begin, end, duration)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class ProfileConfig:
-    """What `start` and `stop` switch: on which devices."""
-
-    devices: tuple[int, ...]
 
 
 class Profiler:

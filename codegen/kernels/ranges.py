@@ -41,7 +41,7 @@ def lower_range(
     wide = in_words(y.dtype, target)
     paths.require(I32 if wide else y.dtype)
     compute = F32 if y.dtype in (F16, BF16) else y.dtype
-    counted = I64 if compute == I64 and not wide else I32
+    counted = I32 if target.explicit_memory else I64  # a chip counts to 2**31, more than its memory holds
     count = program_dim(task, length)
     size = min(tiling.elements, -(-count // _ROW) * _ROW) if isinstance(count, int) else tiling.elements
     ramp, passed = paths.tile(counted, (size,)).window((0,), (size,)), paths.tile(counted, (1,))

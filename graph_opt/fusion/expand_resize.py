@@ -28,7 +28,7 @@ from tensor_types.dtypes import F32
 from tensor_types.errors import OpenAtcError
 
 _TAPS = 4
-_LONGEST = 4096
+_LONGEST = 2048
 """Longest axis whose unit vectors are looked at, before and after."""
 
 
