@@ -130,7 +130,8 @@ class ModelRuns:
         def run() -> list[np.ndarray]:
             state = segment.start(binding)
             try:
-                state.execute(inputs, outputs, False, (), addresses)
+                with run_deadline():
+                    state.execute(inputs, outputs, False, (), addresses)
             finally:
                 arenas.give(state.arena)
                 segment.give(state)

@@ -43,6 +43,16 @@ def test_an_endless_loop_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.
     assert session.infer(_given(4))[0][0] == 1  # the session is as it was
 
 
+def test_executions_that_are_prepared_have_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of pyACL."""
+    result = np.zeros(64, np.float32)
+    run = _loop(tmp_path / "m.om", ["c", "y"]).prepared(_given(3), [result])
+    assert run()[0] is result and result[0] == -1
+    monkeypatch.setenv("OPENATC_LIMITS", "run_seconds=0")
+    with pytest.raises(ResourceLimit, match="more than 0 seconds"):
+        run()
+
+
 def test_what_a_loop_stacks_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = _loop(tmp_path / "m.om", ["c", "y", "y"])
     monkeypatch.setenv("OPENATC_LIMITS", "tensor_bytes=10000")
