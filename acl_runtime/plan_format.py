@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from acl_runtime.aicpu.attribute_rules import MAX_RANK
 from acl_runtime.aicpu.schemas import Operand, check_task, kind_of
 from acl_runtime.expressions import expression
 from acl_runtime.om import PackageError
+from acl_runtime.plan_checks import check_model
 from tensor_types.dims import Dim, names
 from tensor_types.dtypes import DTYPES, DType
 from tensor_types.effort import effort
@@ -174,7 +176,7 @@ def _read_plan(plan: object, programs: object) -> ModelPlan:
     if not segments:
         raise ValueError("it has no segment")
     model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])))
-    _check_links(model)
+    check_model(model)
     return model
 
 
@@ -186,35 +188,6 @@ def _link(row: object, segments: Sequence[SegmentPlan], first: int) -> tuple[int
     if at < first:
         raise ValueError("an output of the model is an input")
     return at, _number(number, len(ends) - 1)
-
-
-def _check_links(model: ModelPlan) -> None:
-    """Every segment takes tensors as those before it make them, and none but these."""
-    first = model.segments[0]
-    for number, segment in enumerate(model.segments):
-        if len(segment.sources) != len(segment.inputs):
-            raise ValueError("a segment has not one source per input")
-        for position, (row, index) in enumerate(segment.sources):
-            taken = segment.values[segment.inputs[position]]
-            if number == 0:
-                given = taken if (row, index) == (0, position) else None
-            elif row > number:
-                given = None
-            else:
-                given = model.output(row, index) if row else first.values[first.inputs[index]]
-            if given is None or (taken.dtype, taken.shape, taken.format) != (given.dtype, given.shape, given.format):
-                raise ValueError(f"a segment takes {taken.name[:80]}, which is not there")
-    kinds: dict[str, PlanValue] = {}
-    for segment in model.segments:
-        if len({segment.values[n].name for n in segment.states}) != len(segment.states):
-            raise ValueError("a segment has a state twice")
-        for value in (segment.values[n] for n in segment.states):
-            held = kinds.setdefault(value.name, value)
-            if (held.dtype, held.shape) != (value.dtype, value.shape):
-                raise ValueError(f"the state {value.name[:80]} has two types")
-    for value in (*model.inputs, *model.outputs):
-        if not value.format.is_plain:
-            raise ValueError(f"{value.name[:80]} has a format of its own")
 
 
 class _Reader:
@@ -301,6 +274,8 @@ class _Reader:
 
     def value(self, row: Mapping[str, Any]) -> PlanValue:
         shape = _optional(row["shape"], lambda s: tuple(self.expression(d) for d in _rows(s)))
+        if shape is not None and len(shape) > MAX_RANK:
+            raise ValueError(f"a tensor has {len(shape)} axes, at most {MAX_RANK} are possible")
         place = _optional(row["place"], self.place)
         name = _text(row["dtype"])
         if name not in DTYPES:

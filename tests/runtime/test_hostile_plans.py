@@ -68,12 +68,17 @@ def _changed(path: Path, change: Callable[[dict[str, Any]], None]) -> InferSessi
     """A model of y = copy of x over n elements whose plan was changed under right digests."""
     values = [ValueInfo("x", F32, (dim("n"),), "input"), ValueInfo("y", F32, (dim("n"),), "temporary")]
     write(path, values, [host("Relu", ["x"], ["y"])], ["x"], ["y"], dims={"n": (0, None)})
+    return _rewritten(path, lambda plan: change(plan["segments"][0]))
+
+
+def _rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> InferSession:
+    """The package at `path` with its plan changed, under right digests."""
     package = open_package(path)
     names = {s.name for s in package.sections()} - {"header", "model_def"}
     sections = {name: bytes(package.section(name)) for name in names}
     [name] = [n for n in sections if n.endswith("/plan")]
     plan = json.loads(sections[name])
-    change(plan["segments"][0])
+    change(plan)
     sections[name] = json.dumps(plan).encode()
     graph, header = package.graph(), package.header
     path.unlink()  # a mapped file is never written into
@@ -120,3 +125,47 @@ def test_a_tensor_in_a_format_without_way_back_is_refused(tmp_path: Path) -> Non
 
     with pytest.raises(PackageError, match="cannot be read"):
         _changed(tmp_path / "m.om", change)
+
+
+def test_a_tensor_that_is_never_made_gives_no_address(tmp_path: Path) -> None:
+    """What nobody makes lies at address 0: with a size of its own choice, a plan could read any byte from there."""
+    _model(tmp_path / "m.om", "    TNEG y[_0]{16}, x[_0]{16}", 1)
+    secret = np.full(16, 7, np.float32)
+    late = {"name": "late", "dtype": "f32", "shape": [1 << 46], "format": "plain", "place": None}
+
+    def change(plan: dict[str, Any]) -> None:
+        [reader] = plan["segments"]
+        given, y = reader["values"]
+        maker = {**reader, "values": [given, late], "inputs": [0], "outputs": [1], "tasks": [], "output_copies": []}
+        reader.update(values=[late, y], sources=[[1, 0]])
+        reader["tasks"][0]["operands"][0] = ["input", 0, secret.ctypes.data]
+        plan.update(segments=[maker, reader], outputs=[[2, 0]])
+
+    with pytest.raises(PackageError, match="in no memory|not lie in its buffer"):
+        _rewritten(tmp_path / "m.om", change).infer([np.zeros(16, np.float32)])
+
+
+@pytest.mark.parametrize("place", [None, ["guard", 0, 0], ["arena", 0, 0], ["input", 0, 4]])
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_inputs_and_outputs_lie_somewhere(tmp_path: Path, name: str, place: list[Any] | None) -> None:
+    def change(segment: dict[str, Any]) -> None:
+        segment.update(guards=1, storages=[[0, 0]])
+        [value] = [v for v in segment["values"] if v["name"] == name]
+        value["place"] = place
+
+    with pytest.raises(PackageError):
+        _changed(tmp_path / "m.om", change).infer([np.ones(4, np.float32)])
+
+
+def test_more_axes_than_arrays_have_are_refused(tmp_path: Path) -> None:
+    def change(segment: dict[str, Any]) -> None:
+        segment["values"][0]["shape"] = ["n"] + [1] * 64
+
+    with pytest.raises(PackageError, match="65 axes"):
+        _changed(tmp_path / "m.om", change)
+
+
+def test_an_output_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    _changed(tmp_path / "m.om", lambda segment: None)
+    with pytest.raises(PackageError, match="two outputs"):
+        _rewritten(tmp_path / "m.om", lambda plan: plan.update(outputs=plan["outputs"] * 2))

@@ -1,0 +1,64 @@
+"""What the parts of a plan say of each other: every tensor that is taken is made, and lies where its taker looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from acl_runtime.plan_format import ModelPlan, PlanValue, SegmentPlan
+
+
+def check_model(model: ModelPlan) -> None:
+    """Every segment takes tensors as those before it make them, and none but these, and reads none that have no bytes.
+    ValueError."""
+    for segment in model.segments:
+        _check_places(segment)
+    if len(set(model.results)) != len(model.results):
+        raise ValueError("two outputs of the model are one")
+    first = model.segments[0]
+    for number, segment in enumerate(model.segments):
+        if len(segment.sources) != len(segment.inputs):
+            raise ValueError("a segment has not one source per input")
+        for position, (row, index) in enumerate(segment.sources):
+            taken = segment.values[segment.inputs[position]]
+            if number == 0:
+                given = taken if (row, index) == (0, position) else None
+            elif row > number:
+                given = None
+            else:
+                given = model.output(row, index) if row else first.values[first.inputs[index]]
+            if given is None or (taken.dtype, taken.shape, taken.format) != (given.dtype, given.shape, given.format):
+                raise ValueError(f"a segment takes {taken.name[:80]}, which is not there")
+    kinds: dict[str, PlanValue] = {}
+    for segment in model.segments:
+        if len({segment.values[n].name for n in segment.states}) != len(segment.states):
+            raise ValueError("a segment has a state twice")
+        for value in (segment.values[n] for n in segment.states):
+            held = kinds.setdefault(value.name, value)
+            if (held.dtype, held.shape) != (value.dtype, value.shape):
+                raise ValueError(f"the state {value.name[:80]} has two types")
+    for value in (*model.inputs, *model.outputs):
+        if not value.format.is_plain:
+            raise ValueError(f"{value.name[:80]} has a format of its own")
+
+
+def _check_places(segment: SegmentPlan) -> None:
+    """An input lies in its own buffer; what Python code of a run reads or makes has an array or an object."""
+    for index, value in enumerate(segment.values[n] for n in segment.inputs):
+        place = value.place
+        if place is None or (place.region, place.index, place.offset) != ("input", index, 0):
+            raise ValueError(f"the input {value.name[:80]} does not lie in its buffer")
+    tasks = [t for t in segment.tasks if t.program is None]
+    used = {n for t in tasks for n in t.inputs if n is not None} | {v for _, v in segment.output_copies}
+    used |= {n for t in tasks for n in t.outputs if segment.values[n].place is not None}  # without one it is dropped
+    for value in (segment.values[n] for n in used.union(segment.outputs)):
+        if not _has_content(segment, value):
+            raise ValueError(f"{value.name[:80]} is used and is in no memory")
+
+
+def _has_content(segment: SegmentPlan, value: PlanValue) -> bool:
+    """Whether a run has an array or an object for it."""
+    region = None if value.place is None else value.place.region
+    if region in ("object", "input") or (region == "constant" and value.dtype.kind == "handle"):
+        return True
+    return region not in (None, "guard") and segment.is_sized(value)
