@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tensor_types.dims import Dim, Expr, evaluate, names, substitute
+from tensor_types.dims import Atom, Dim, Expr, evaluate, names, substitute
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 
@@ -38,6 +39,13 @@ def solve_dims(
         ) from None
     for name in ranges:
         if name not in known:
+            for spec, shape in zip(inputs, shapes, strict=True):
+                if any(name in names(d) for d in spec.shape or ()):
+                    got = f"got [{', '.join(map(str, shape))}], expected {spec.shown()}"
+                    raise InvalidModel(
+                        f"the shape of an input is wrong: no {name!r} gives it; {got}", where={"tensor": spec.name},
+                        remedy="give an array of the expected shape",
+                    )  # fmt: skip
             raise InvalidModel(
                 f"no input shape determines the dim {name!r}", remedy="convert the model again with a fixed size for it"
             )
@@ -118,12 +126,36 @@ def _solve_all(
 
 
 def _solve(dim: Dim, size: int) -> tuple[str, int] | None:
-    """The one dim that an equation dim == size determines, if it is linear in it."""
+    """The one dim that an equation dim == size determines, if it is linear in it or grows with it."""
     if isinstance(dim, int):
         return None
     linear = [(m, f) for m, f in dim.terms if m]
     constant = sum(f for m, f in dim.terms if not m)
     if len(linear) != 1 or len(linear[0][0]) != 1 or linear[0][0][0].kind != "dim":
-        return None
+        return _solve_growing(dim, size)
     factor = linear[0][1]
     return (linear[0][0][0].name, (size - constant) // factor) if (size - constant) % factor == 0 else None
+
+
+def _solve_growing(dim: Expr, size: int) -> tuple[str, int] | None:
+    """The same for a sum of one dim and quotients of it, such as h + h//2: no two sizes give the same value."""
+    known = names(dim)
+    parts = [(atoms, factor) for atoms, factor in dim.terms if atoms]
+    if len(known) != 1 or any(len(atoms) != 1 or factor < 1 for atoms, factor in parts):
+        return None
+    kinds = {atoms[0].kind for atoms, _ in parts}
+    if kinds != {"dim", "floordiv"} or any(not _is_quotient(atoms[0]) for atoms, _ in parts):
+        return None
+    (name,) = known
+    room = range(max(size - evaluate(dim, {name: 0}) + 1, 0))  # it grows by 1 at least with each step
+    found = bisect_left(room, size, key=lambda n: evaluate(dim, {name: n}))
+    return (name, found) if found < len(room) and evaluate(dim, {name: found}) == size else None
+
+
+def _is_quotient(atom: Atom) -> bool:
+    """Whether it is a dim, or a positive part of one."""
+    if atom.kind == "dim":
+        return True
+    above, below = atom.args
+    terms = above.terms if isinstance(above, Expr) else ()
+    return isinstance(below, int) and all(not m or (len(m) == 1 and m[0].kind == "dim" and f > 0) for m, f in terms)

@@ -220,7 +220,7 @@ def _value(line: int, key: str, text: str) -> Any:
         raise _wrong(line, f"{key} is {text}", f"use a {'number' if key in _FLOATS else 'whole number'}") from None
     if key in _RANGES and not _RANGES[key][0] <= number <= _RANGES[key][1]:
         raise _wrong(line, f"{key} is {text}", f"use a number from {_RANGES[key][0]} to {_RANGES[key][1]}")
-    if abs(number) > 65504:
+    if key in _FLOATS and abs(number) > 65504:
         raise _wrong(line, f"{key} is {text}", "use a number that f16 can hold")
     return number
 

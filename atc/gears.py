@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from atc.usage import UsageError
-from tensor_types.dims import Dim, Expr
+from tensor_types.dims import Dim, Expr, names
 
 if TYPE_CHECKING:
     from graph_opt.ir import Graph
@@ -136,12 +136,13 @@ def bind_gears(graph: Graph, gears: Gears, wishes: Mapping[Any, Sequence[Any]], 
 
 
 def header_of(graph: Graph, gears: Gears, numbers: Mapping[str, int]) -> dict[str, Any]:
-    """The header's `gears`: axes of the graph's inputs as they are now."""
+    """The header's `gears`: axes of the graph's inputs as they are now, each with one dim that a size is for."""
     axes = [
-        {"input": value.name, "axis": axis, "value": numbers[str(dim)]}
+        {"input": value.name, "axis": axis, "value": numbers[name]}
         for value in graph.inputs
         for axis, dim in enumerate(value.shape or ())
-        if str(dim) in numbers
+        for name in names(dim)
+        if name in numbers
     ]
     combinations = [list(c) for c in gears.combinations]
     return {"kind": gears.kind, "input": HIDDEN_INPUT, "combinations": combinations, "axes": axes}

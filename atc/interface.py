@@ -5,11 +5,11 @@ Works on the graph as read, before anything is optimised. What does not fit the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from atc.aipp import AippOp
-from atc.gears import bind_gears, header_of
+from atc.gears import Gears, bind_gears, header_of
 from atc.options import Options
 from atc.usage import Problems, UsageError, did_you_mean
 from graph_opt.interface.dtypes import set_input_dtype, set_output_dtype
@@ -18,7 +18,7 @@ from graph_opt.interface.images import image_shape, prepare_at_run_time, prepare
 from graph_opt.ir import Graph, Value
 from tensor_types.dims import Dim, product
 from tensor_types.dtypes import DTYPES, F16
-from tensor_types.images import CHANNELS
+from tensor_types.images import CHANNELS, YUV
 
 PARAMETERS = "ascend_dynamic_aipp_data"
 """Name of the input for what a program says of images at run time; that of a second one has `_1` behind it."""
@@ -46,6 +46,7 @@ def apply_interface(graph: Graph, options: Options) -> dict[str, Any]:
                 rows.append(_row_at_run_time(value, op, layout, sum("parameters" in row for row in rows)))
             else:
                 _check_image(value, op, op.spec, layout)
+                _check_even(value, op, op.spec, layout, options.dynamic_dims, numbers)
                 rows.append(_row(value, op.spec, layout))
             prepared.append((value, op))
     with problems.gathered():
@@ -185,8 +186,6 @@ def _check_image(value: Value, op: AippOp, spec: ImagePreparation, layout: str) 
     if is_open and (spec.crop is not None or any(spec.padding) or spec.source is not None):
         raise _wrong(op, "sizes are open, so crop, padding and src_image_size cannot be given",
                      "leave them out, or fix the size with --input_shape")  # fmt: skip
-    if is_open and spec.format == "YUV420SP_U8":
-        raise _wrong(op, "YUV420SP_U8 needs a fixed size", "fix it with --input_shape, or use RGB888_U8")
     if is_open:
         return
     top, bottom, left, right = spec.padding
@@ -198,8 +197,22 @@ def _check_image(value: Value, op: AippOp, spec: ImagePreparation, layout: str) 
         raise _wrong(
             op, f"crop and padding make {made}, the model takes {height} x {width}", "change sizes, crop or padding"
         )
-    if spec.format == "YUV420SP_U8" and spec.source is None and (inner[0] % 2 or inner[1] % 2):
-        raise _wrong(op, f"the image is {inner[0]} x {inner[1]}, but YUV420SP_U8 has even sizes", "crop a larger image")
+    if spec.format == YUV and spec.source is None and (inner[0] % 2 or inner[1] % 2):
+        raise _wrong(op, f"the image is {inner[0]} x {inner[1]}, but {YUV} has even sizes", "crop a larger image")
+
+
+def _check_even(
+    value: Value, op: AippOp, spec: ImagePreparation, layout: str, gears: Gears | None, numbers: Mapping[str, int]
+) -> None:
+    """Gears of YUV420SP images have even sizes."""
+    if spec.format != YUV or gears is None:
+        return
+    _, *sizes, _ = _sizes(value, op, layout)
+    places = [numbers[str(size)] for size in sizes if str(size) in numbers]
+    odd = [",".join(map(str, c)) for c in gears.combinations if any(c[place] % 2 for place in places)]
+    if odd:
+        raise _wrong(op, f"images of {YUV} have even sizes, not those of {gears.flag} {'; '.join(odd)}",
+                     "use even sizes, or another input_format")  # fmt: skip
 
 
 def _row(value: Value, spec: ImagePreparation, layout: str) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from atc.outputs import describe
 from atc.package_texts import report_of
 from atc.usage import UsageError
 from atc.writing import make_folder
+from tensor_types.dim_text import parse as parse_dim
+from tensor_types.dims import names
 from tensor_types.dtypes import from_numpy
 
 
@@ -144,7 +146,7 @@ def _last_gear(tensors: Sequence[Any], gears: Mapping[str, Any] | None) -> dict[
     shapes = {t.name: t.shape or () for t in tensors}
     rows = gears["axes"] if gears else ()
     last = gears["combinations"][-1] if gears else ()
-    return {str(shapes[row["input"]][row["axis"]]): last[row["value"]] for row in rows}
+    return {dim: last[row["value"]] for row in rows for dim in names(parse_dim(shapes[row["input"]][row["axis"]]))}
 
 
 def _report(package: Path) -> dict[str, Any]:

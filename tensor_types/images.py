@@ -13,6 +13,8 @@ for the five numbers of the plane. Sizes and offsets are whole numbers below 2^2
 
 from __future__ import annotations
 
+from tensor_types.dims import Dim, dim, names
+
 CHANNELS = {"YUV420SP_U8": 3, "XRGB8888_U8": 4, "RGB888_U8": 3, "YUV400_U8": 1}
 """Planes by format."""
 NUMBERS = {"YUV420SP_U8": 1, "XRGB8888_U8": 2, "RGB888_U8": 3, "YUV400_U8": 4}
@@ -34,6 +36,14 @@ def plane_order(format_: str, swap_rb: bool, swap_ax: bool) -> tuple[int, ...]:
 def image_bytes(format_: str, height: int, width: int) -> int:
     """Bytes of one image."""
     return height * width * 3 // 2 if format_ == YUV else height * width * CHANNELS[format_]
+
+
+def luma_rows(rows: Dim) -> Dim:
+    """The height of a YUV420SP image whose bytes are so many rows: half as many rows of U and V follow those of Y."""
+    for name in names(rows):
+        if (height := dim(name)) * 3 // 2 == rows:
+            return height
+    return rows * 2 // 3
 
 
 PLANES = 4

@@ -24,8 +24,8 @@ from codegen.tile.ir import Imm, View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops import get
 from graph_opt.plan.records import Record
-from tensor_types.dims import Dim, dmin, product
-from tensor_types.dtypes import BOOL, F32, I32, U8
+from tensor_types.dims import Dim, ceildiv, dmin, product, substitute
+from tensor_types.dtypes import BOOL, F32, I32, U8, DType
 
 _Number = View | Imm
 
@@ -45,8 +45,6 @@ def lower_image(node: Node, target: Target, tiling: Tiling | None = None) -> lis
     if 0 in shape_of(outer_outputs(node)[0][1]):
         return []
     at_run_time = op.input(1) is not None
-    if at_run_time and target.explicit_memory:
-        raise NotLowerable("bytes at places that only the run knows")
     candidates = map(ImageTiling, halvings(1 << 12, 1 << 8))
     emit = _emit_by_parameters if at_run_time else _emit_by_attributes
     return first_fit(candidates, lambda chosen: [emit(_Kernel(node, op, target), chosen)], tiling)
@@ -67,8 +65,18 @@ class _Kernel:
         if any(not v.format.is_plain for v in (*self.inputs, self.y)):
             raise NotLowerable(f"an image from {self.inputs[0].format} to {self.y.format}")
         self.layout = str(self.attr("order"))
+        if self.attr("format") == p.YUV:
+            self._relate_to_squares()
         self.channels = int(self.attr("channels"))
         self.out = self.task.operand(self.y, "out", self.task.extents(shape_of(self.y)))
+
+    def _relate_to_squares(self) -> None:
+        """Open sizes of a YUV420SP image, which are even, count in squares of four pixels."""
+        _, rows, width = shape_of(self.inputs[0])
+        for size in (height := p.luma_rows(rows), width):
+            if not isinstance(size, int):
+                self.task.relate(size, 2 * self.task.extent(size // 2))
+        self.task.relate(rows, self.task.extent(height) * 3 // 2)
 
     def attr(self, name: str) -> object:
         return self.op.attrs.get(name, self._defaults[name])
@@ -114,17 +122,17 @@ def _emit_by_attributes(k: _Kernel, tiling: ImageTiling) -> Record:
     is_yuv = k.attr("format") == p.YUV
     result = k.sizes(k.y)
     n_images = task.extent(result["N"])
-    given = task.operand(image, shape=(n_images, *task.extents(shape_of(image)[1:])))
     above, below, left, right = (int(v) for v in k.numbers("padding"))
     top, start = (int(v) for v in k.numbers("crop")[:2] or (0, 0))
-    rows, columns = (task.extent(result[side]) - around for side, around in (("H", above + below), ("W", left + right)))
-    block = blocks((rows, columns), tiling.elements)
-    if is_yuv:
-        block = (block[0] + block[0] % 2, block[1] + block[1] % 2)
+    given = task.operand(image, shape=(n_images, *task.extents(shape_of(image)[1:])))
+    rows, columns = (task.extent(result[side] - around) for side, around in (("H", above + below), ("W", left + right)))
     # Chroma has a number for each square of four: blocks are whole squares, of which the last may end outside.
-    even = (rows + rows % 2, columns + columns % 2) if is_yuv else (rows, columns)
-    (n, y, x), (_, high, wide) = grid_blocks(task, (n_images, *even), (1, *block))
-    tiles: tuple[int, int] = block
+    unit = 2 if is_yuv else 1
+    block = tuple(ceildiv(size, unit) for size in blocks((rows, columns), tiling.elements))
+    tiles = (unit * block[0], unit * block[1])
+    squares = (ceildiv(rows, unit), ceildiv(columns, unit))
+    (n, *first), (_, *counts) = grid_blocks(task, (n_images, *squares), (1, *block))
+    (y, x), (high, wide) = ((unit * at for at in ends) for ends in (first, counts))
     planes = []
     count = 3 if k.attr("matrix") else k.channels
     for plane in [int(v) for v in k.numbers("planes")][:count]:
@@ -143,7 +151,8 @@ def _emit_by_attributes(k: _Kernel, tiling: ImageTiling) -> Record:
         planes.append(whole)
     if k.attr("matrix"):
         planes = _colours(k, planes, tiles)
-    valid = (dmin(high, rows - y), dmin(wide, columns - x)) if is_yuv else (high, wide)
+    valid = tuple(dmin(size, extent - at) if extent % unit != 0 else size
+                  for size, extent, at in ((high, rows, y), (wide, columns, x)))  # fmt: skip
     for channel, plane in enumerate(planes[: k.channels]):
         for name in ("mean", "least"):
             if number := k.numbers(name)[channel]:
@@ -200,57 +209,66 @@ def _fill(
 
 
 def _emit_by_parameters(k: _Kernel, tiling: ImageTiling) -> Record:
-    task, (image, parameters) = k.task, k.inputs
+    task, paths, (image, parameters) = k.task, k.paths, k.inputs
     result = k.sizes(k.y)
     height, width = result["H"], result["W"]
     if not (isinstance(height, int) and isinstance(width, int)):
         raise NotLowerable("a result whose size only the run knows")
+    for dtype in (U8, I32, F32):
+        paths.require(dtype)
     n_images, size = task.extent(result["N"]), task.extent(shape_of(image)[0])
     given, rows = task.operand(image, shape=(size,)), task.operand(parameters, shape=(n_images, p.COUNT))
-    most = max(1, min(tiling.elements // width, height))
-    (n, first), (_, count) = grid_blocks(task, (n_images, height), (1, most))
-    whole = task.tile("whole", I32, (p.COUNT,))
-    task.cvt(whole.view(axis(0), shape=(p.COUNT,)), rows.view(n, axis(0), shape=(p.COUNT,)))
+    (columns,) = blocks((width,), tiling.elements)
+    most = max(1, min(tiling.elements // columns, height))
+    (n, first, start), (_, count, wide) = grid_blocks(task, (n_images, height, width), (1, most, columns))
+    settings = paths.vector_input(rows.view(n, axis(0), shape=(p.COUNT,)), (p.COUNT,), F32)
+    whole = paths.tile(I32, (p.COUNT,))
+    task.cvt(whole.view(axis(0), shape=(p.COUNT,)), settings)
 
-    def setting(at: int, shape: Sequence[Dim] = (width,)) -> View:
+    def setting(at: int, shape: Sequence[Dim] = (wide,)) -> View:
         return whole.view(at, shape=shape)
 
     def real(at: int) -> View:
-        return rows.view(n, at, shape=(width,))
+        index = tuple(substitute(i, {"_0": at}) for i in settings.index)
+        return View(settings.base, index, (wide,))
 
-    def line(name: str, dtype: object = I32, length: int = width) -> View:
-        return task.tile(name, dtype, (length,)).view(axis(0), shape=(length,))  # type: ignore[arg-type]
+    def line(dtype: DType = I32) -> View:
+        return paths.tile(dtype, (columns,)).view(axis(0), shape=(wide,))
 
-    counted = task.tile("counted", I32, (max(height, width),))
-    ones, steps = line("ones", I32, max(height, width)), counted.view(axis(0), shape=(max(height, width),))
-    task.expands(ones, 1)
-    task.cumsum(steps, ones, axis=0, exclusive=1)
-    x, y, inside_x, inside = line("x"), line("y", I32, 1), line("inside_x", BOOL), line("inside", BOOL)
-    other, unit, other_unit = line("other", BOOL), line("inside_y", BOOL, 1), line("other_y", BOOL, 1)
+    def one(dtype: DType = I32) -> View:
+        return paths.tile(dtype, (1,)).view(axis(0), shape=(1,))
 
-    def position(at: View, steps: View, before: int, inner: int, start: int, within: View, spare: View) -> None:
-        """Where the image is read for positions of the result, and whether these are no padding."""
+    def spread(single: View) -> View:
+        return View(single.base, (0,), (wide,))
+
+    longest = max(height, width)
+    ones, counted = (paths.tile(I32, (longest,)) for _ in range(2))
+    task.expands(ones.view(axis(0), shape=(longest,)), 1)
+    task.cumsum(*(t.view(axis(0), shape=(longest,)) for t in (counted, ones)), axis=0, exclusive=1)
+
+    def position(steps: View, before: int, inner: int, begin: int, ends: Sequence[View]) -> None:
+        """For positions of the result: where the image is read, and whether these are no padding; one tile to use."""
+        at, within, spare, limit = ends
         shape = at.shape
         task.sub(at, steps, setting(before, shape))
         task.cmp(within, at, 0, mode="ge")
         task.cmp(spare, at, setting(inner, shape), mode="lt")
         task.instr("TAND", within, within, spare)
-        task.sub(limit := View("limit", at.index, shape), setting(inner, shape), 1)
+        task.sub(limit, setting(inner, shape), 1)
         task.min(at, at, limit)
         task.max(at, at, 0)
-        task.add(at, at, setting(start, shape))
+        task.add(at, at, setting(begin, shape))
 
-    task.tile("limit", I32, (width,))
-    position(x, counted.view(axis(0), shape=(width,)), p.PADDING_LEFT, p.WIDTH, p.LEFT, inside_x, other)
-    place, spare, byte = line("place"), line("spare"), line("byte", U8)
-    base, turn = line("base", I32, 1), line("turn", I32, 1)
-    planes = [line(f"plane{i}", F32) for i in range(p.PLANES)]
-    centred = [line(f"centred{i}", F32) for i in range(3)]
-    made, converts = line("made", F32), line("converts", BOOL)
+    across = x, inside_x, _, spare = line(), line(BOOL), line(BOOL), line()
+    down = y, inside_y, _, _ = one(), one(BOOL), one(BOOL), one()
+    position(counted.view(start + axis(0), shape=(wide,)), p.PADDING_LEFT, p.WIDTH, p.LEFT, across)
+    place, byte, inside, base, turn = line(), line(U8), line(BOOL), one(), one()
+    planes, centred = [line(F32) for _ in range(p.PLANES)], [line(F32) for _ in range(3)]
+    made, converts = line(F32), line(BOOL)
     task.cmp(converts, real(p.CONVERTS), 0.0, mode="ne")
     with task.loop("r", count) as r:
-        position(y, counted.view(first + r, shape=(1,)), p.PADDING_TOP, p.HEIGHT, p.TOP, unit, other_unit)
-        task.instr("TAND", inside, inside_x, View(unit.base, (0,), (width,)))
+        position(counted.view(first + r, shape=(1,)), p.PADDING_TOP, p.HEIGHT, p.TOP, down)
+        task.instr("TAND", inside, inside_x, spread(inside_y))
         for number, plane in enumerate(planes):
             at = p.PLANE + 5 * number
             task.mul(base, setting(at + p.HIGH, (1,)), 4096)
@@ -260,7 +278,7 @@ def _emit_by_parameters(k: _Kernel, tiling: ImageTiling) -> Record:
             task.add(base, base, turn)
             task.shr(spare, x, setting(at + p.SHIFT))
             task.mul(spare, spare, setting(at + p.COLUMN))
-            task.add(place, spare, View(base.base, (0,), (width,)))
+            task.add(place, spare, spread(base))
             task.gather(byte, given.view(axis(0), shape=(size,)), place, axis=0)
             task.cvt(plane, byte)
         for number, plane in enumerate(centred):
@@ -276,5 +294,5 @@ def _emit_by_parameters(k: _Kernel, tiling: ImageTiling) -> Record:
             task.sub(made, made, real(p.LEAST + channel))
             task.mul(made, made, real(p.FACTOR + channel))
             task.sel(made, inside, made, 0.0)
-            k.store(k.place(n, channel, first + r, axis(0), (width,)), made, (width,))
+            k.store(k.place(n, channel, first + r, start + axis(0), (wide,)), made, (columns,))
     return task.record(24 * product((n_images, height, width, k.channels)))

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("gears")
 
 
-def package(folder: Path, name: str, **flags: str) -> str:
+def package(folder: Path, name: str, **flags: str | Path) -> str:
     place = folder / name
     if not (place / "model.om").exists():
         place.mkdir(exist_ok=True)
@@ -219,6 +219,25 @@ def test_pictures_in(
         ok(acl.mdl.execute(model, given, made))
         x = (pixels - np.array([1, 2, 3])) * np.array([0.5, 0.25, 0.125])
         np.testing.assert_allclose(from_device(y, (2, 3, 6, 8)), scaled_mean(x.transpose(0, 3, 1, 2))[0], rtol=1e-5)
+
+
+def test_pictures_of_gears(program: Program, folder: Path) -> None:
+    """YUV420SP without colour conversion: planes Y, U, V of sizes that the program chooses."""
+    config = folder / "gears.cfg"
+    config.write_text("aipp_op { aipp_mode: static input_format: YUV420SP_U8 min_chn_1: 7 }")
+    path = package(folder, "pictures", input_shape="x:2,3,-1,-1", dynamic_image_size="4,6;8,2", insert_op_conf=config)
+    m = Loaded(program, path)
+    assert acl.mdl.get_input_size_by_index(m.desc, 0) == 2 * 36
+    assert ok(acl.mdl.get_input_dims(m.desc, 0))["dims"] == [2, -1, -1, 3]
+    for h, w in ((8, 2), (4, 6)):
+        ok(acl.mdl.set_dynamic_hw_size(m.id, m.inputs, m.index, h, w))
+        pixels = RANDOM.integers(0, 256, (2, h * 3 // 2, w), np.uint8)
+        to_device(pixels, m.x)
+        ok(acl.mdl.execute(m.id, m.inputs, m.outputs))
+        chroma = pixels[:, h:].reshape(2, h // 2, w // 2, 2).repeat(2, 1).repeat(2, 2)
+        planes = np.concatenate([pixels[:, :h, :, None], chroma], 3).transpose(0, 3, 1, 2)
+        x = planes.astype(np.float32) - np.array([0, 7, 0], np.float32).reshape(3, 1, 1)
+        np.testing.assert_allclose(from_device(m.y, (2, 3, h, w)), scaled_mean(x)[0], rtol=1e-6)
 
 
 def test_a_model_without_pictures(program: Program, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 import acl
 import atc
 from acl_runtime import InferSession
+from acl_runtime.aicpu import evaluate
 from acl_runtime.device.aipp import ImageStage
 from acl_runtime.device.preparation import Preparation
 from acl_runtime.om import open_package
@@ -220,21 +222,30 @@ def test_batches_of_a_gear_have_their_own_settings(program: Program, tmp_path: P
     assert acl.mdl.execute(model, inputs, outputs) == 145014
 
 
-def test_the_ai_cpu_prepares_images_as_the_kernel_does(tmp_path: Path) -> None:
-    path = converted(tmp_path, [2, 3, 6, 7], 400, soc_version="Ascend310P3")
+def test_chip_and_ai_cpu_prepare_images_as_the_kernel_does(tmp_path: Path) -> None:
+    path = converted(tmp_path, [2, 3, 6, 70], 4000, soc_version="Ascend310P3,Ascend910B2")
+    report = json.loads(bytes(open_package(path).section("chip/Ascend310P3/report")))
+    assert report["kernels"] == 2 and not report.get("aicpu"), report
     preparation = Preparation(2)
     for name, numbers in {
-        "input_format": (1,), "src_image_size": (10, 8), "csc_params": (*CSC[:10], 1, 2, 3, 0, 128, 128),
-        "crop_params": (1, 2, 2, 6, 5), "padding_params": (1, 1, 0, 0, 1), "dtc_pixel_mean": (1, 2, 3, 4),
+        "input_format": (1,), "src_image_size": (80, 8), "csc_params": (*CSC[:10], 1, 2, 3, 0, 128, 128),
+        "crop_params": (1, 2, 2, 69, 5), "padding_params": (1, 1, 0, 0, 1), "dtc_pixel_mean": (1, 2, 3, 4),
     }.items():  # fmt: skip
         for picture in range(2):
             preparation.set(name, (*numbers, picture) if name in Preparation.OF_PICTURE else numbers)
-    rows = preparation.rows(ImageStage(0, 1, (6, 7, 3), 400))
-    image = np.random.default_rng(2).integers(0, 256, 400, np.uint8)
-    native, on_chip = (InferSession(0, path, chip=chip).infer([image, rows])[0] for chip in (None, "Ascend310P3"))
-    np.testing.assert_array_equal(native, on_chip)
+    rows = preparation.rows(ImageStage(0, 1, (6, 70, 3), 4000))
+    image = np.random.default_rng(2).integers(0, 256, 4000, np.uint8)
+    chips = (None, "Ascend310P3", "Ascend910B2")
+    native, *on_chips = (InferSession(0, path, chip=chip).infer([image, rows])[0] for chip in chips)
+    for result in on_chips:
+        np.testing.assert_array_equal(native, result)
+    attrs = {"size": (6, 70), "channels": 3, "order": "NCHW", "to": TensorProto.FLOAT}
+    (by_ai_cpu,) = evaluate("PrepareImage", attrs, [image, rows])
+    np.testing.assert_array_equal(native, -by_ai_cpu)
     with pytest.raises(OpenAtcError, match="lead out of the image"):
-        InferSession(0, path, chip="Ascend310P3").infer([image[::-1].copy(), rows * 4])
+        evaluate("PrepareImage", attrs, [image, rows * 40])
+    with pytest.raises(OpenAtcError, match="aipp"):
+        InferSession(0, path, chip="Ascend310P3").infer([image, rows * 40])
 
 
 def test_parameters_that_lead_out_of_the_image_are_refused(package: str) -> None:

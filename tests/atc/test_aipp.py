@@ -17,6 +17,7 @@ from acl_runtime.om import open_package
 from atc.aipp import PRESETS, parse_aipp
 from atc.options import Options
 from atc.usage import UsageError
+from tensor_types.errors import OpenAtcError
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +102,37 @@ def test_a_chip_prepares_images_as_the_host_does(form):
     assert not on_chip.get("aicpu"), on_chip
 
 
+def test_yuv_images_of_open_sizes_and_of_gears():
+    """The rows of bytes are h + h//2, and sizes are even: the host and a chip solve and demand it."""
+    save_model([1, 3, "h", "w"])
+    config = {"aipp_mode": "static", "input_format": "YUV420SP_U8", "csc_switch": True, "mean_chn_1": 9}
+    flags = {"input_shape": "x0:1,3,-1,-1", "soc_version": "Ascend310P3"}
+    result = made(text_of(config), dynamic_image_size="14,10;8,32;64,62", **flags)
+    assert not result.aicpu_nodes and not result.chips["Ascend310P3"]["aicpu_nodes"]
+    rng = np.random.default_rng(5)
+
+    def check_size(session, height, width):
+        image = rng.integers(0, 256, (1, height * 3 // 2, width), np.uint8)
+        got = -session.infer([image])[0].transpose(0, 2, 3, 1)
+        assert np.abs(got - prepared(image, config, 3)[1]).max() < 0.51
+
+    for session in (InferSession(0, "m.om"), InferSession(0, "m.om", chip="Ascend310P3")):
+        for size in ((14, 10), (8, 32), (64, 62)):
+            check_size(session, *size)
+        with pytest.raises(OpenAtcError, match="no gear"):
+            session.infer([np.zeros((1, 18, 32), np.uint8)])
+    made(text_of(config), **flags)
+    session = InferSession(0, "m.om")
+    for size in ((2, 2), (130, 700)):
+        check_size(session, *size)
+    for shape, said in (((1, 7, 8), "h = 5 is no multiple of 2"), ((1, 6, 3), "w = 3 is no"), ((1, 8, 8), "no 'h' gives")):
+        with pytest.raises(OpenAtcError, match=said):
+            session.infer([np.zeros(shape, np.uint8)])
+
+
 def test_keys_that_a_program_says_at_run_time_are_told():
     save_model([1, 3, 8, 8])
-    result = made(text_of({"aipp_mode": "dynamic", "max_src_image_size": 192, "input_format": "RGB888_U8"}))
+    result = made(text_of({"aipp_mode": "dynamic", "max_src_image_size": 752640, "input_format": "RGB888_U8"}))
     assert result.kernels == 2 and not result.aicpu_nodes
     (said,) = result.warnings
     assert "line 1" in said and "input_format" in said
@@ -225,7 +254,13 @@ def test_a_wrong_file_names_line_and_key(tmp_path, text, said):
         ),
         ([1, 3, 8, 8], {"crop": "true"}, {}, "E10052", "a crop needs the size of the image"),
         ([1, 3, "h", "w"], {"padding": "true", "left_padding_size": 1}, {}, "E10052", "sizes are open"),
-        ([1, 3, "h", "w"], {"input_format": "YUV420SP_U8"}, {}, "E10052", "needs a fixed size"),
+        (
+            [1, 3, "h", "w"],
+            {"input_format": "YUV420SP_U8"},
+            {"dynamic_image_size": "8,8;8,9"},
+            "E10052",
+            "not those of --dynamic_image_size 8,9",
+        ),
         ([1, 3, 7, 8], {"input_format": "YUV420SP_U8"}, {}, "E10052", "even sizes"),
         ([1, 3, "h", 8], {"aipp_mode": "dynamic", "max_src_image_size": 999}, {}, "E10052", "images of one size"),
         (["n", 3, 8, 8], {"aipp_mode": "dynamic", "max_src_image_size": 999}, {}, "E10052", "the batch is n"),

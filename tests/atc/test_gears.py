@@ -148,6 +148,12 @@ def test_a_run_without_shapes_takes_the_last_gear(atc):
     code, out, err = atc("run", "m.om", "--json")
     assert code == 0 and json.loads(out)["outputs"]["y"]["shape"] == [1, 64, 16, 12], out + err
     assert atc("compare", "m.onnx", "m.om")[0] == 0
+    with open("yuv.cfg", "w") as file:
+        file.write("aipp_op { aipp_mode: static input_format: YUV420SP_U8 }")
+    flags = {"input_shape": f"x:1,3,-1,-1;{FIXED}", "insert_op_conf": "yuv.cfg"}
+    product.convert("m.onnx", "m.om", dynamic_image_size="8,8;16,12", **flags)
+    code, out, err = atc("run", "m.om", "--json")
+    assert code == 0 and json.loads(out)["outputs"]["y"]["shape"] == [1, 64, 16, 12], out + err
 
 
 def test_a_session_takes_the_sizes_of_gears_alone():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from graph_opt.ir.core import Requirement
 from graph_opt.ir.ops.registry import INT, INTS, STRING, Inference, declare
 from tensor_types.dims import Dim
 from tensor_types.dtypes import F16, F32, U8
-from tensor_types.images import COUNT, PLANES, YUV
+from tensor_types.images import COUNT, PLANES, YUV, luma_rows
 
 
 def _prepare(ctx: Inference) -> None:
@@ -36,7 +37,11 @@ def _prepare(ctx: Inference) -> None:
             raise ctx.error(f"takes no image of {image} in {ctx.attr('format')}")
         batch = image[0]
         crop, (top, bottom, left, right) = ctx.attr("crop"), ctx.attr("padding")
-        inner = crop[2:] if crop else (image[1] * 2 // 3 if is_yuv else image[1], image[2])
+        height, width = luma_rows(image[1]) if is_yuv else image[1], image[2]
+        for size in (height, width):
+            if is_yuv and not isinstance(size, int):  # one number of U and V for each square of four pixels
+                ctx.graph.requirements.setdefault(Requirement(size, 2, "multiple"), ctx.node.name)
+        inner = crop[2:] if crop else (height, width)
         sizes = (inner[0] + top + bottom, inner[1] + left + right)
     shape = (batch, channels, *sizes) if ctx.attr("order") == "NCHW" else (batch, *sizes, channels)
     ctx.set(0, result, shape)
