@@ -13,6 +13,7 @@ from acl_runtime.om import trust
 from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
 from acl_runtime.stored_constants import lay_out
 from atc import __version__
+from atc.aicpu_tasks import require_tasks
 from atc.check_report import write_check_report
 from atc.chip_instance import aicpu_rows, chip_line, make_chip_instance, require_mode
 from atc.console import Progress
@@ -241,6 +242,7 @@ def convert(
                      "stream_num": 1, "event_num": 0}  # fmt: skip
         parts = {i.chip.name: i.part(constants) for i in instances}
         plan = model_to_json(planned)
+        require_tasks(plan)
         table = lay_out(constants, plan)
         signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)
         write_model(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from acl_runtime.aicpu.regular_expressions import compiled
 from tensor_types.dtypes import DTYPES, from_onnx
 
 MAX_RANK = 64
@@ -95,6 +96,8 @@ def check_value(op: str, name: str, value: Any, ranks: Sequence[int | None]) -> 
             from_onnx(value)
         except KeyError:
             raise ValueError(f"attribute {name} is {value}, which is no dtype") from None
+    if name == "pattern":
+        compiled(value)
     if name == "result_dtype" and value and value not in DTYPES:
         raise ValueError(f"attribute {name} is {value[:40]!r}, which is no dtype")
     at = _AXIS_OPERAND.get(op, 0)

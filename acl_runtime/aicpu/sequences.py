@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
+from acl_runtime.aicpu.regular_expressions import compiled
 from acl_runtime.aicpu.shape_ops import integers
 from tensor_types.errors import InvalidModel
 
@@ -107,8 +107,8 @@ def _string_split(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Array]:
 
 @implementation("RegexFullMatch")
 def _regex(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    array, pattern = np.asarray(inputs[0], object), re.compile(attrs["pattern"])
-    found = [pattern.fullmatch(str(w)) is not None for w in array.reshape(-1).tolist()]
+    array, pattern = np.asarray(inputs[0], object), compiled(attrs["pattern"])
+    found = [pattern.full_match(str(w)) for w in array.reshape(-1).tolist()]
     return np.array(found, np.bool_).reshape(array.shape)
 
 

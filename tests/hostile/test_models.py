@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from atc.conversion import convert
 from atc.pipeline import shared_passes, target_passes
 from codegen.kernels import kernels
 from codegen.lowering import lower_graph
@@ -93,3 +94,15 @@ def test_a_node_without_outputs_in_a_body(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
     with pytest.raises(InvalidModel, match="makes no tensor"):
         read_model(tmp_path / "m.onnx")
+
+
+def test_attributes_that_no_run_could_use_are_refused_by_the_conversion(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.STRING, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.BOOL, [2])
+    node = helper.make_node("RegexFullMatch", ["x"], ["y"], "match", pattern=r"(a)\1")
+    opset = helper.make_opsetid("", 20)
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=[opset], ir_version=9)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(InvalidModel, match="refers to a group") as raised:
+        convert(tmp_path / "m.onnx", tmp_path / "m.om")
+    assert raised.value.where["node"] == "match" and not (tmp_path / "m.om").exists()
