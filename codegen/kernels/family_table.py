@@ -54,6 +54,7 @@ ROWS = (
          "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "ArgMax", "ArgMin"),
         before=POINTWISE, after=POINTWISE),
     Row("attention", _HALVES, ("Attention",)),
+    Row("linear_attention", _HALVES, ("LinearAttention",)),
     Row("lstm", _HALVES, ("LSTM",)),
     Row("gru", _HALVES, ("GRU",)),
     Row("movement", _ANY,

@@ -6,6 +6,7 @@ Knows operators, one node at a time; knows neither files nor the rest of the gra
 
 from frontend.normalise import (  # noqa: F401 (importing a family registers its rules)
     block_quantised,
+    carried_states,
     classical,
     contrib,
     contrib_attention,
