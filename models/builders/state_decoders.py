@@ -89,7 +89,7 @@ def recurrent(
         rule = rules[layer % len(rules)]
         y = g.norm(x, hidden)
         mixed = g.op("Transpose", g.product(y, hidden, sum(widths)), perm=[0, 2, 1])
-        shape = ["batch", sum(widths), window - 1]
+        shape: list[int | str] = ["batch", sum(widths), window - 1]
         past = g.input(f"past_conv_state.{layer}", F32, shape)
         kernel = g.weight(g.normal(sum(widths), 1, window, std=0.7))
         mixed, present = g.ops("CausalConvWithState", 2, mixed, kernel, g.weight(g.normal(sum(widths), std=0.1)), past,
@@ -106,7 +106,7 @@ def recurrent(
         decays = kv_heads * size if rule == "gated" else kv_heads
         decay = g.op("Neg", g.op("Softplus", g.product(y, hidden, decays))) if rule.startswith("gated") else ""
         beta = g.op("Sigmoid", g.product(y, hidden, kv_heads)) if rule.endswith("delta") else ""
-        state = ["batch", kv_heads, size, size]
+        state: list[int | str] = ["batch", kv_heads, size, size]
         past = g.input(f"past_recurrent_state.{layer}", F32, state)
         operands = [*unit, value, past, decay, beta]
         while not operands[-1]:
