@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -96,24 +97,42 @@ def encode(graph: FusedGraph) -> bytes:
     Raises PackageError if a tensor is read before it is produced, a name is given twice, an attribute is neither
     a scalar nor a list of scalars of one type, or a dtype is unknown.
     """
+    return encode_model(graph.name, encode_graph(graph), graph.attrs)
+
+
+def encode_model(name: str, body: bytes, attrs: Mapping[str, Attribute]) -> bytes:
+    """The MODEL_DEF message of a graph that `encode_graph` gave, with attributes of the model: those of a graph do not
+    count."""
+    about = {key: _attribute(name, key, value) for key, value in sorted(attrs.items())}
+    encoded = wire.text(1, name) + wire.integer(2, 1) + wire.message(7, body)
+    encoded += b"".join(wire.map_entry(11, key, value) for key, value in about.items())
+    if len(encoded) > MAX_BYTES:
+        raise _misuse(f"the graph description has {len(encoded)} bytes, the limit is {MAX_BYTES}")
+    return encoded
+
+
+def encode_graph(graph: FusedGraph) -> bytes:
+    """The part of the message that describes ops and tensors; raises as `encode` does."""
     names = _OpNames(node.name for node in graph.nodes)
-    place: dict[str, tuple[str, TensorDesc | ConstDesc]] = {}
+    place: dict[str, tuple[str, bytes]] = {}
     """Tensor name -> its reference "op:index" and its description."""
     ops: list[bytes] = []
 
-    def produce(tensor: TensorDesc | ConstDesc, reference: str) -> None:
+    def produce(tensor: TensorDesc | ConstDesc, reference: str) -> bytes:
         if not tensor.name or tensor.name in place:
             raise _misuse(f"tensor {tensor.name!r} is produced twice or has no name")
-        place[tensor.name] = reference, tensor
+        described = _tensor(tensor)
+        place[tensor.name] = reference, described
+        return described
 
     for desc in graph.inputs:
         op = names.claim(desc.name)
-        produce(desc, f"{op}:0")
-        ops.append(_op(op, "Data", [], [], [desc], {}))
+        ops.append(_op(op, "Data", [], [produce(desc, f"{op}:0")], {}))
     for const in graph.constants:
         op = names.claim(const.name)
-        produce(const, f"{op}:0")
-        ops.append(_op(op, "Const", [], [], [const], {"value": wire.message(12, wire.message(1, _const(const)))}))
+        described = produce(const, f"{op}:0")
+        where = described + wire.integer(11, const.size) + wire.integer(18, const.offset)
+        ops.append(_op(op, "Const", [], [described], {"value": wire.message(12, wire.message(1, where))}))
     for node in graph.nodes:
         if node.type in _RESERVED_TYPES or not node.type:
             raise _misuse(f"node {node.name} has the type {node.type!r}, which viewers do not show as a node")
@@ -121,22 +140,16 @@ def encode(graph: FusedGraph) -> bytes:
         attrs = {key: _attribute(node.name, key, value) for key, value in node.attrs.items()}
         if node.source_names:
             attrs[ORIGIN_ATTRIBUTE] = _attribute(node.name, ORIGIN_ATTRIBUTE, node.source_names)
-        for i, desc in enumerate(node.outputs):
-            produce(desc, f"{node.name}:{i}")
-        ops.append(_op(node.name, node.type, [r for r, _ in read], [d for _, d in read], node.outputs, attrs))
+        made = [produce(desc, f"{node.name}:{i}") for i, desc in enumerate(node.outputs)]
+        ops.append(_op(node.name, node.type, read, made, attrs))
     results = [_read(place, desc.name, "NetOutput") for desc in graph.outputs]
-    ops.append(_op(names.claim("NetOutput"), "NetOutput", [r for r, _ in results], [d for _, d in results], [], {}))
+    ops.append(_op(names.claim("NetOutput"), "NetOutput", results, [], {}))
 
-    body = wire.text(1, graph.name)
-    body += b"".join(wire.text(4, place[desc.name][0]) for desc in graph.inputs)
-    body += b"".join(wire.text(5, reference) for reference, _ in results)
-    body += b"".join(wire.message(6, op) for op in ops)
-    about = {key: _attribute(graph.name, key, value) for key, value in sorted(graph.attrs.items())}
-    encoded = wire.text(1, graph.name) + wire.integer(2, 1) + wire.message(7, body)
-    encoded += b"".join(wire.map_entry(11, key, value) for key, value in about.items())
-    if len(encoded) > MAX_BYTES:
-        raise _misuse(f"the graph description has {len(encoded)} bytes, the limit is {MAX_BYTES}")
-    return encoded
+    parts = [wire.text(1, graph.name)]
+    parts += (wire.text(4, place[desc.name][0]) for desc in graph.inputs)
+    parts += (wire.text(5, reference) for reference, _ in results)
+    parts += (wire.message(6, op) for op in ops)
+    return b"".join(parts)
 
 
 class _OpNames:
@@ -158,46 +171,39 @@ class _OpNames:
         return name
 
 
-def _read(
-    place: Mapping[str, tuple[str, TensorDesc | ConstDesc]], name: str, reader: str
-) -> tuple[str, TensorDesc | ConstDesc | None]:
+def _read(place: Mapping[str, tuple[str, bytes]], name: str, reader: str) -> tuple[str, bytes]:
+    """Reference and description. Readers pair them by position, so an absent input has empty ones."""
     if not name:
-        return "", None
+        return "", b""
     if name not in place:
         raise _misuse(f"{reader} reads tensor {name!r} before anything produces it")
     return place[name]
 
 
 def _op(
-    name: str,
-    op_type: str,
-    references: Sequence[str],
-    read: Sequence[TensorDesc | ConstDesc | None],
-    produced: Sequence[TensorDesc | ConstDesc],
-    attrs: Mapping[str, bytes],
+    name: str, op_type: str, read: Sequence[tuple[str, bytes]], produced: Sequence[bytes], attrs: Mapping[str, bytes]
 ) -> bytes:
     out = [wire.text(1, name), wire.text(2, op_type)]
-    out += [wire.text(5, reference) for reference in references]
+    out += [wire.text(5, reference) for reference, _ in read]
     out += [wire.map_entry(10, key, attrs[key]) for key in sorted(attrs)]
-    # Readers pair references and descriptions by position, so an absent input needs an empty description.
-    out += [wire.message(33, _tensor(desc) if desc else b"") for desc in read]
-    out += [wire.message(34, _tensor(desc)) for desc in produced]
+    out += [wire.message(33, description) for _, description in read]
+    out += [wire.message(34, description) for description in produced]
     return b"".join(out)
 
 
 def _tensor(desc: TensorDesc | ConstDesc) -> bytes:
     if len(desc.shape) > MAX_RANK or any(dim < -1 for dim in desc.shape):
         raise _misuse(f"tensor {desc.name} has the shape {desc.shape}")
-    number = GE_DTYPE.get(desc.dtype, 0)
-    out = wire.text(1, desc.name) + wire.integer(2, number)
-    out += wire.message(3, wire.packed(1, desc.shape) if desc.shape else b"") + wire.text(4, desc.format)
+    return wire.text(1, desc.name) + _type(desc.dtype, desc.shape, desc.format)
+
+
+@lru_cache(maxsize=256)
+def _type(dtype: str, shape: tuple[int, ...], layout: str) -> bytes:
+    number = GE_DTYPE.get(dtype, 0)
+    out = wire.integer(2, number) + wire.message(3, wire.packed(1, shape) if shape else b"") + wire.text(4, layout)
     if not number:
-        out += wire.map_entry(5, _DTYPE_ATTRIBUTE, _string(desc.dtype))
+        out += wire.map_entry(5, _DTYPE_ATTRIBUTE, _string(dtype))
     return out
-
-
-def _const(const: ConstDesc) -> bytes:
-    return _tensor(const) + wire.integer(11, const.size) + wire.integer(18, const.offset)
 
 
 def _string(value: str) -> bytes:
@@ -206,6 +212,8 @@ def _string(value: str) -> bytes:
 
 def _printable(value: str) -> bytes:
     """ASCII with escapes: viewers show other bytes as numbers or garbled."""
+    if value.isascii() and value.isprintable():
+        return value.encode()
     shown = "".join(c if c.isascii() and c.isprintable() else c.encode("unicode_escape").decode()
                     for c in value)  # fmt: skip
     return shown.encode()

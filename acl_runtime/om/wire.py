@@ -9,12 +9,16 @@ from .errors import PackageError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOAT = struct.Struct("<f")
+_ONE_BYTE = [bytes((value,)) for value in range(128)]
+"""Varints of the most frequent numbers."""
 MAX_LIST_BYTES = 1 << 20
 """The longest packed list that is read: a hostile one would grow by an order of magnitude in memory."""
 
 
 def varint(value: int) -> bytes:
     """A varint; negative numbers as 64-bit two's complement, ten bytes long."""
+    if 0 <= value < len(_ONE_BYTE):
+        return _ONE_BYTE[value]
     value &= 2**64 - 1
     out = bytearray()
     while value > 127:

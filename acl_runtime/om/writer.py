@@ -22,7 +22,7 @@ from tensor_types.limits import LIMITS
 from . import container, outer
 from .container import Section, SectionKind
 from .errors import PackageError
-from .model_def import FusedGraph, encode
+from .model_def import Attribute, FusedGraph, encode_graph, encode_model
 from .replace_file import replace_file
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
@@ -70,7 +70,9 @@ def write_package(
         container.check_name(name)
         if name in (HEADER, MODEL):
             raise PackageError(f"the section name {name} is taken", remedy="choose another name")
-    room = len(encode(_with_sizes(fused_graph, _MOST_BYTES, [_MOST_BYTES] * len(PARTS))))
+    body = encode_graph(fused_graph)
+    most = _with_sizes(fused_graph, _MOST_BYTES, [_MOST_BYTES] * len(PARTS))
+    room = len(encode_model(fused_graph.name, body, most))
     inner: dict[str, Content] = {name: sections[name] for name in sections if name != WEIGHTS}
     inner[HEADER] = _encode_header(header)
     with replace_file(path) as file:
@@ -91,7 +93,7 @@ def write_package(
             row = _write(file, base + position, name, container.HOME_PARTITION, position, content)
             table.append(replace(row, deflated=packed))
             position += table[-1].size
-        model = _with_own_size(fused_graph, table)
+        model = _with_own_size(fused_graph, body, table)
         digest = hashlib.sha256(model).digest()
         table.insert(0, Section(MODEL, kind_of(MODEL), outer.MODEL_DEF, 0, len(model), digest))
         file.truncate(base + position)  # an empty last section may lie beyond the last byte written
@@ -114,11 +116,11 @@ def write_package(
     return tuple(table)
 
 
-def _with_sizes(graph: FusedGraph, weights: int, sizes: Sequence[int]) -> FusedGraph:
-    return replace(graph, attrs={**graph.attrs, "weight_size": weights, SIZES: list(sizes)})
+def _with_sizes(graph: FusedGraph, weights: int, sizes: Sequence[int]) -> dict[str, Attribute]:
+    return {**graph.attrs, "weight_size": weights, SIZES: list(sizes)}
 
 
-def _with_own_size(graph: FusedGraph, table: Sequence[Section]) -> bytes:
+def _with_own_size(graph: FusedGraph, body: bytes, table: Sequence[Section]) -> bytes:
     """The MODEL_DEF message, in which its own size stands beside those of the sections."""
 
     def total(*parts: str) -> int:
@@ -127,7 +129,9 @@ def _with_own_size(graph: FusedGraph, table: Sequence[Section]) -> bytes:
     weights, kernels, tasks = total(WEIGHTS), total("objects"), total("plan", "programs")
     model = b""
     while True:
-        known, model = len(model), encode(_with_sizes(graph, weights, [len(model), weights, kernels, 0, tasks, 0]))
+        known = len(model)
+        sizes = _with_sizes(graph, weights, [known, weights, kernels, 0, tasks, 0])
+        model = encode_model(graph.name, body, sizes)
         if len(model) == known:
             return model
 

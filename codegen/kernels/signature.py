@@ -11,7 +11,6 @@ import numpy as np
 
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.plan.records import AliasRecord, KernelRecord, Record
-from tensor_types.dims import Dim
 from tensor_types.dims import names as dim_names
 from tensor_types.recipes import Recipe
 
@@ -97,7 +96,7 @@ def _content(recipe: Recipe) -> Hashable:
 
 
 def _attrs(node: Node) -> Hashable:
-    return tuple((k, _plain(v)) for k, v in sorted(node.attrs.items()) if k != "guards")
+    return tuple((k, _plain(v)) for k, v in sorted(node.attrs.items())) if node.attrs else ()
 
 
 def _plain(value: object) -> Hashable:
@@ -113,6 +112,8 @@ def _numbers(values: Sequence[Value | None], number: dict[int, int]) -> tuple[in
 
 def _ranges(body: Graph, values: Iterable[Value]) -> Hashable:
     """Named dims of the values and their ranges."""
-    dims: set[Dim] = {d for v in values for d in (*(v.shape or ()), *(v.content or ())) if not isinstance(d, int)}
+    dims = {d for v in values for d in (*(v.shape or ()), *(v.content or ())) if not isinstance(d, int)}
+    if not dims:
+        return ()
     found = sorted({name for d in dims for name in dim_names(d)})
     return tuple((name, body.dims.get(name)) for name in found)

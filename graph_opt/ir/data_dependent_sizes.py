@@ -23,7 +23,10 @@ class DataDependentSizes:
 
     def are_late(self, node: Node) -> bool:
         """True if a value of the node, or inside of it, has no bytes or a size that is not decided before it."""
-        return any(v.dtype.kind == "handle" or v.shape is None for v in _values(node)) or _depends(node, self.late)
+        values = _values(node)
+        if any(v.shape is None or v.dtype.kind == "handle" for v in values):
+            return True
+        return bool(self.late) and _depends(values, self.late)
 
     def decide(self, node: Node) -> None:
         """The node runs on the AI CPU: what it makes tells its sizes."""
@@ -46,5 +49,5 @@ def _values(node: Node) -> list[Value]:
     return [v for v in (*node.inputs, *node.outputs, *inside) if v is not None]
 
 
-def _depends(node: Node, dims: Collection[str]) -> bool:
-    return any(name in dims for v in _values(node) for d in v.shape or () for name in names(d))
+def _depends(values: Iterable[Value], dims: Collection[str]) -> bool:
+    return any(name in dims for v in values for d in v.shape or () for name in names(d))

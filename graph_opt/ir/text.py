@@ -99,8 +99,11 @@ def _node_lines(node: Node, indent: str, dims: frozenset[str]) -> list[str]:
     return lines
 
 
+_WORD = re.compile(r"[\w./]+")
+
+
 def _word(name: str) -> str:
-    return name if re.fullmatch(r"[\w./]+", name) else json.dumps(name)
+    return name if _WORD.fullmatch(name) else json.dumps(name)
 
 
 def _name(value: Value) -> str:

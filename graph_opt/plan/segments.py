@@ -119,8 +119,11 @@ class _Splitter:
 
     def _place_records(self) -> list[int]:
         """The segment of each record: the first one in which it can run. Writers of one value stay together."""
-        needs = [self._needed(s) for s in self.model.records]
         place = [0] * len(self.model.records)
+        if not self.model.late_dims:
+            self.made.update((name, 0) for _, gives in self.touched for name in gives)
+            return place
+        needs = [self._needed(s) for s in self.model.records]
         changed = True
         while changed:
             changed = False
@@ -209,11 +212,11 @@ class _Splitter:
                 requirements.append(requirement)
         states = tuple(name for name in self.model.states if name in touched)
         kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input"), **dict.fromkeys(states, "state")}
-        values = [
-            v if v.kind == "constant" else replace(v, kind=kinds.get(v.name, "temporary"))
-            for v in self.model.values
-            if v.name in touched
-        ]
+        values = []
+        for value in self.model.values:
+            if value.name in touched:
+                kind = value.kind if value.kind == "constant" else kinds.get(value.name, "temporary")
+                values.append(value if value.kind == kind else replace(value, kind=kind))
         return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(requirements), states=states)
 
 
