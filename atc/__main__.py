@@ -19,6 +19,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         _open_standard_streams()
+        from tensor_types.interrupts import end_promptly
+
+        end_promptly({signal.SIGINT: 130, signal.SIGTERM: 128 + signal.SIGTERM}, _say_interrupted)
         from atc.command_line import main as command_line
 
         command_line()
@@ -31,6 +34,13 @@ def _leave_current_folder() -> None:
     product = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if sys.path and not sys.flags.safe_path and sys.path[0] in ("", os.getcwd()) and os.getcwd() != product:
         del sys.path[0]
+
+
+def _say_interrupted() -> None:
+    from atc.console import report_error
+    from atc.spelling import wants_json
+
+    report_error(KeyboardInterrupt(), wants_json(sys.argv[1:]))
 
 
 def _terminate(*_: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections import deque
 
 from acl_runtime.executor.native import native
@@ -110,9 +111,10 @@ class WorkerPool:
         """Let the workers end. Runs go on to work afterwards, on their calling thread alone."""
         if self._workers:
             native().pool_stop(self.address)
+            until = time.monotonic() + _EXIT_WAIT_S
             for worker in self._workers:
                 # Not for ever: a daemon thread of the application may still be inside a long kernel.
-                worker.join(_EXIT_WAIT_S)
+                worker.join(max(until - time.monotonic(), 0))
 
 
 _pools: dict[int, WorkerPool] = {}
