@@ -137,7 +137,7 @@ class _Lowering:
             raise NotLowerable("SAME pads of a run-time size with a stride")
         last = channels_last(len(self.shape))
         if groups == channels == features and groups > 1:
-            if self.target.explicit_memory or (self.x.format == last and self.x.dtype in (F32, F64)):
+            if self.target.explicit_memory or self.x.format == last:
                 return self._depthwise(axes, channels)
         conv = ConvShape(
             self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
@@ -149,6 +149,8 @@ class _Lowering:
             if made is not None:
                 return made
         conv = replace(conv, batch=self.task.extent(self.x.shape[0]), axes=self._program_axes(axes))
+        if self._pairs_taps(conv):
+            conv = conv.with_even_rows()
         space = self._space(merge=False)
         if points is None:
             points = is_faster(conv, self.target)
@@ -165,6 +167,12 @@ class _Lowering:
         engines = self.target.engines
         pairs = engines.tile_registers or engines.dot_bf16
         return 2 if self.x.dtype == BF16 and pairs and channels % 2 == 0 else 1
+
+    def _pairs_taps(self, conv: ConvShape) -> bool:
+        """True if the host multiplies bf16 numbers in pairs and the taps of a plain row are neighbours."""
+        last = conv.axes[-1]
+        whole = conv.plain and conv.groups == 1 and last.kernel > 1 and last.dilation == 1
+        return whole and conv.dtype == BF16 and self.target.engines.dot_bf16
 
     def _space(self, merge: bool) -> Space:
         channel = order(self.format, len(self.shape)).index(1)

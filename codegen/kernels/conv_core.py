@@ -2,14 +2,15 @@
 
 Activations lie channels-last, x[N, spatial.., C], or plain with few channels; the weight is packed
 [group][panel][kernel.., C/group][NR] (plain activations: [C/group, kernel..]; with channels together: [kernel..,
-C/group/together][NR][together]). The product's a is an image-to-column view of the input itself, or, where windows
-leave the input, of a padded copy of the input block that stays in L2.
+C/group/together][NR][together]; plain ones with taps of a row together: [C, kernel.., taps/2][NR][2]). The product's a
+is an image-to-column view of the input itself, or, where windows leave the input, of a padded copy of the input block
+that stays in L2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.kernels.conv_geometry import Axis, even_block
 from codegen.kernels.memory_paths import accumulator_dtype
@@ -20,7 +21,7 @@ from codegen.tile.build import Buffer, ProgramBuilder
 from codegen.tile.ir import View, axis
 from tensor_types.dims import Dim, ceildiv, dmin, product
 from tensor_types.dtypes import DType
-from tensor_types.formats import Format, Permute, panels
+from tensor_types.formats import Format, Permute, Split, panels
 
 _PARALLEL = 8
 """Grid indices that are wanted at least, so that a few cores share the work evenly."""
@@ -49,7 +50,17 @@ class ConvShape:
     pad_value: int = 0
     """What lies outside of the input."""
     together: int = 1
-    """Channels of a column that lie together: hosts multiply bytes four at a time, matrix units bf16 in pairs."""
+    """Numbers of a column that lie together, channels, or of plain activations taps of the last axis: hosts multiply
+    bytes four at a time, and bf16 in pairs."""
+
+    def with_even_rows(self) -> ConvShape:
+        """As a product of pairs of taps: an odd kernel gets one more tap along the last axis, whose weight is zero."""
+        *others, last = self.axes
+        kernel = last.kernel + last.kernel % 2
+        wide = replace(last, kernel=kernel)
+        excess = wide.span(last.out) - last.before - last.size
+        after = max(excess, 0) if isinstance(excess, int) else last.after + kernel - last.kernel
+        return replace(self, axes=(*others, replace(wide, after=after)), together=2)
 
     @property
     def is_pixelwise(self) -> bool:
@@ -161,13 +172,19 @@ def _block(shape: ConvShape, usual: Sequence[int], rows: int | None, l2_bytes: i
     return tuple(block)
 
 
-def weight_packing(shape: ConvShape, panel: int, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], Format]:
+def weight_packing(
+    shape: ConvShape, panel: int, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...] | None, Format]:
     """(permute, reshape, packing) of the ONNX weight [M, C/group, kernel..] of `rank` axes to [group][panel][K][NR]."""
     spatial = tuple(range(2, rank))
     permute = (1, *spatial, 0) if shape.plain else (*spatial, 1, 0)
     taps = product(shape.kernel)
     assert isinstance(taps, int)
     k = taps * shape.channels
+    if shape.plain and shape.together > 1:
+        # The kernel may have a tap less than the shape: splitting its axis adds a zero.
+        order = Permute((rank, *range(rank - 1), rank + 1, rank - 1))
+        return permute, None, Format((Split(rank - 2, 2), Split(rank, panel), order))
     if shape.groups == 1:
         return permute, (k, shape.features), panels(panel, 2, shape.together)
     steps = (Permute((1, 0, 2)), *panels(panel, 3, shape.together).steps)
@@ -178,9 +195,16 @@ def weight_shape(shape: ConvShape, panel: int) -> tuple[int, ...]:
     """Shape of the packed weight's parameter: group, panel, k axes, NR."""
     panels_ = -(-shape.features // panel)
     if shape.together > 1:
-        return (shape.groups, panels_, *shape.kernel, shape.channels // shape.together, panel, shape.together)
+        return (shape.groups, panels_, *_grouped(shape), panel, shape.together)
     k = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
     return (shape.groups, panels_, *k, panel)
+
+
+def _grouped(shape: ConvShape) -> tuple[int, ...]:
+    """The k axes of numbers that lie together, without the innermost one, which has them."""
+    if shape.plain:
+        return (shape.channels, *shape.kernel[:-1], shape.kernel[-1] // shape.together)
+    return (*shape.kernel, shape.channels // shape.together)
 
 
 def extent_of(block: int, start: Dim, total: Dim) -> Dim:
@@ -250,8 +274,11 @@ def _input_block(
     channel = axis(rank) if shape.plain else axis(2 * rank)
     k_extents = (shape.channels, *shape.kernel) if shape.plain else (*shape.kernel, shape.channels)
     if shape.together > 1:
-        channel = shape.together * channel + axis(2 * rank + 1)
-        k_extents = (*shape.kernel, shape.channels // shape.together, shape.together)
+        k_extents = (*_grouped(shape), shape.together)
+        if shape.plain:
+            taps[-1] += axis(2 * rank) * (shape.together - 1) + axis(2 * rank + 1)
+        else:
+            channel = shape.together * channel + axis(2 * rank + 1)
     extents = (*counts, *k_extents)
     base = g * shape.channels
     if not any(a.padded for a in axes):

@@ -25,7 +25,7 @@ from codegen.kernels.tiling import Tiling, halvings
 from codegen.targets.target import Target
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View, axis
-from tensor_types.dims import Dim, ceildiv, dmax, dmin, substitute
+from tensor_types.dims import Dim, ceildiv, dmax, dmin
 from tensor_types.dtypes import DType
 
 _RECTANGLES = 25
@@ -43,6 +43,8 @@ Finish = Callable[[View, tuple[int, ...], tuple[Dim, ...]], None]
 
 Chain = Callable[[View, list[tuple[tuple[Dim, ...], View]], Dim, bool], None]
 """Takes the result block, its (tap, source) pairs and the channel index; True if it holds earlier taps."""
+Open = Callable[[Dim, int, Dim], None]
+"""Takes the first channel of a grid index, the bound of their number and their number, before its first block."""
 Close = Callable[[View, int], None]
 """Takes the result block when the given number of taps has gone into it."""
 
@@ -98,10 +100,12 @@ def emit_depthwise(
     b = paths.builder
     filters: Filter | None = None
 
-    def chain(acc: View, terms: list[tuple[tuple[Dim, ...], View]], channel: Dim, resume: bool) -> None:
+    def open_(first: Dim, block: int, count: Dim) -> None:
         nonlocal filters
-        if paths.explicit and filters is None:
-            filters = Filter(paths, shape, w, bias, channel, b.tile_shape(acc.base)[-1], acc.shape[-1])
+        if paths.explicit or w.dtype != shape.dtype:
+            filters = Filter(paths, shape, w, bias, first, block, count)
+
+    def chain(acc: View, terms: list[tuple[tuple[Dim, ...], View]], channel: Dim, resume: bool) -> None:
         first = bias
         if filters is not None:
             first = filters.bias
@@ -118,19 +122,17 @@ def emit_depthwise(
         if not terms:
             b.expands(acc, 0.0) if held is None else b.mov(acc, held)
 
-    emit_windows(paths, shape, x, chain, lambda acc, taps: None, finish, 0.0, tiling)
+    emit_windows(paths, shape, x, chain, lambda acc, taps: None, finish, 0.0, tiling, open_=open_)
 
 
 class Filter:
-    """The weight and bias of a block of channels in UB, in the dtype that is computed in."""
+    """The weight and bias of a block of channels in tiles, in the dtype that is computed in."""
 
     def __init__(
         self, paths: MemoryPaths, shape: DepthwiseShape, w: Buffer, bias: Buffer | None, channel: Dim, block: int,
         count: Dim,
     ) -> None:  # fmt: skip
-        rank = len(shape.axes)
-        channel = substitute(channel, {f"_{rank}": 0})
-        kernel, first = tuple(a.kernel for a in shape.axes), (*(0,) * rank, channel)
+        kernel, first = tuple(a.kernel for a in shape.axes), (*(0,) * len(shape.axes), channel)
         self._taps = _load(paths, w, first, (*kernel, block), (*kernel, count), shape.dtype)
         self.bias = None if bias is None else _load(paths, bias, (channel,), (block,), (count,), shape.dtype)
 
@@ -184,7 +186,7 @@ def window_tilings(
 
 def emit_windows(
     paths: MemoryPaths, shape: DepthwiseShape, x: Buffer, chain: Chain, close: Close, finish: Finish,
-    pad: float | int, tiling: WindowTiling, partial: bool = True, counted: bool = False,
+    pad: float | int, tiling: WindowTiling, partial: bool = True, counted: bool = False, open_: Open | None = None,
 ) -> None:  # fmt: skip
     """Declares the grid and emits every rectangle. `pad` lies outside; without `partial` windows are whole.
 
@@ -202,6 +204,8 @@ def emit_windows(
         count = extent_of(block, start, shape.channels)
     if paths.explicit:
         block = -(-block // 32) * 32
+    if open_ is not None:
+        open_(start, block, count)
     work = _Windows(paths, shape, x, chain, close, finish, n, start, count, block, pad, tiling)
     if direct:
         work.direct([tap_classes(a) for a in shape.axes])
@@ -289,14 +293,17 @@ class _Windows:
         self.tiles += 1
         acc = tile.window((0,) * (rank + 1), extents)
         terms: list[tuple[tuple[Dim, ...], View]] = [(tap, source(tap)) for tap in taps]
-        if self.paths.explicit and any(view.base == self.x.name for _, view in terms):
-            tiles = [self._tap_tile(t, tile_shape) for t in (self.x.dtype, dtype)]
-            raw, wide = (t.window((0,) * (rank + 1), extents) for t in tiles)
+        narrow = self.x.dtype != dtype
+        if (self.paths.explicit or narrow) and any(view.base == self.x.name for _, view in terms):
+            wide = self._tap_tile(dtype, tile_shape).window((0,) * (rank + 1), extents)
+            raw = self._tap_tile(self.x.dtype, tile_shape).window((0,) * (rank + 1), extents)
             self.chain(acc, [], channel, False)
             for tap, view in terms:
-                b.load(raw, view)
-                if wide != raw:
-                    b.cvt(wide, raw)
+                if self.paths.explicit:
+                    b.load(raw, view)
+                    view = raw
+                if narrow:
+                    b.cvt(wide, view)
                 self.chain(acc, [(tap, wide)], channel, True)
         else:
             self.chain(acc, terms, channel, False)
@@ -324,7 +331,7 @@ class _Windows:
             runs.append((start, extent_of(size, start, a.out), every, size))
         spans = [a.span(r[1]) for a, r in zip(shape.axes, runs, strict=True)]
         sizes = [int(a.span(r[3])) for a, r in zip(shape.axes, runs, strict=True)]  # type: ignore[arg-type]
-        held = self.x.dtype if self.paths.explicit else shape.dtype
+        held = self.x.dtype
         t = b.tile("padded", held, (*sizes, self.block), "UB" if self.paths.explicit else "L1")
         origin = [r[0] * a.stride - a.before for a, r in zip(shape.axes, runs, strict=True)]
         index = (self.n, *(o + axis(i) for i, o in enumerate(origin)), self.start + axis(rank))

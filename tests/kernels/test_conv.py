@@ -10,6 +10,8 @@ from ml_dtypes import bfloat16
 
 from codegen.kernels.conv import lower_conv
 from codegen.kernels.operands import NotLowerable
+from codegen.targets import target
+from codegen.tile.text import parse_program
 from tensor_types.dims import Dim, dim, floordiv
 from tests.kernels.lowered import CHIPS, HOSTS, Case, check, reference
 
@@ -134,6 +136,32 @@ def test_bf16_two_channels_at_a_time(
     case = conv_case(x, w, **attrs)
     case.arrays, case.wide = {k: v.astype(bfloat16) for k, v in case.arrays.items()}, True
     check(case, lower_conv, 2e-2, 2e-2, [host])
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES[:3] + GEOMETRIES[5:8] + GEOMETRIES[9:11] + GEOMETRIES[12:13], ids=str)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_bf16_two_taps_at_a_time(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], symbolic: bool) -> None:
+    """Taps of a plain row lie in pairs; an odd kernel has one more, whose weight is zero."""
+    case = conv_case(x, w, last=False, symbolic=symbolic, **attrs)
+    case.arrays, case.wide = {k: v.astype(bfloat16) for k, v in case.arrays.items()}, True
+    node = check(case, lower_conv, 2e-2, 2e-2, ["x86-64-v4-bf16"])
+    (record,) = lower_conv(node, target("x86-64-v4-bf16"))
+    weight = parse_program(record.program).params[1]
+    assert weight.shape[-1] == 2 and weight.shape[-3] == -(-w[-1] // 2)
+
+
+@pytest.mark.parametrize(("x", "k", "attrs"), DEPTHWISE, ids=str)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16])
+def test_depthwise_of_halves(
+    x: tuple[int, ...], k: int, attrs: dict[str, Any], symbolic: bool, dtype: type
+) -> None:
+    """Taps are converted as they are read: no product of one channel stands in the program."""
+    case = conv_case(x, (x[1], 1, k, k), symbolic=symbolic, group=x[1], **attrs)
+    case.arrays, case.wide = {k: v.astype(dtype) for k, v in case.arrays.items()}, True
+    node = check(case, lower_conv, 2e-2, 2e-2, HOSTS[-1:])
+    (record,) = lower_conv(node, target(HOSTS[-1]))
+    assert "TFMA" in record.program and "TMATMUL" not in record.program
 
 
 @pytest.mark.skipif("x86-64-v4" not in HOSTS, reason="emulated tiles take long without AVX-512")
