@@ -110,8 +110,6 @@ REFUSED: dict[str, Refused] = {
     "cluster_config": Refused("a model runs on one device: leave it out"),
     "hccl_sub_comm_config": Refused("a model runs on one device: leave it out"),
     "auto_tune_mode": Refused("ATC has taken it back as well: leave it out", code="E10001"),
-    "raw_ge_options": Refused("give the flags themselves"),
-    "raw_ge_options_ignore_unsupported": Refused("give the flags themselves", ("false",)),
 }
 
 

@@ -18,6 +18,7 @@ from atc.flag_fates import REFUSED, WITHOUT_EFFECT, note_of
 from atc.fusion_switches import level, switch_file, switch_list
 from atc.gears import Gears, batch_gears, dims_gears, image_gears
 from atc.precision_files import Wishes, customize_dtypes, keep_dtype, mixlist, op_precision_mode
+from atc.raw_options import with_raw_options
 from atc.usage import Problems, UsageError, did_you_mean
 from graph_opt.precision.lists import DEFAULT, POLICIES, VERSION_2
 
@@ -158,6 +159,14 @@ class Options:
         value="path", reported=False,
     )  # fmt: skip
 
+    raw_ge_options: Path | None = option(
+        None, "JSON file of options by their names in ATC's graph engine; flags go before them", values.path,
+        value="path", reported=False,
+    )  # fmt: skip
+    raw_ge_options_ignore_unsupported: bool = option(
+        False, "true leaves out what stands for no flag in that file, and says so", values.boolean, reported=False
+    )
+
     notes: tuple[str, ...] = ()
     """What the user should know of the flags given: those without effect, chips that stand for others."""
 
@@ -173,7 +182,10 @@ class Options:
         found: dict[str, Any] = {}
         by: dict[str, str] = {}
         notes: list[str] = []
-        for name, value in sorted(given.items(), key=lambda item: _wins(item[0])):
+        flags = dict(given)
+        with problems.gathered():
+            flags, notes = with_raw_options(given, (*parsers, *WITHOUT_EFFECT, *REFUSED))
+        for name, value in sorted(flags.items(), key=lambda item: _wins(item[0])):
             with problems.gathered():
                 if name in WITHOUT_EFFECT or name in REFUSED:
                     notes.append(note_of(name, str(value)))

@@ -169,3 +169,56 @@ def test_a_number_of_threads_that_is_none(monkeypatch, value):
         threads()
     monkeypatch.setenv("OPENATC_THREADS", "500")
     assert threads() == 64
+
+
+def raw_file(tmp_path, whole, **flags):
+    path = tmp_path / "raw.json"
+    path.write_text(whole if isinstance(whole, str) else json.dumps(whole))
+    return Options.of({"raw_ge_options": str(path), **flags})
+
+
+def test_options_by_the_names_of_the_graph_engine(tmp_path):
+    whole = {
+        "compile options": {
+            "global": {"ge.exec.precision_mode": "force_fp32", "ge.bufferOptimize": "off_optimize"},
+            "session": {"ge.exec.precision_mode": "force_fp16", "ge.outputDatatype": "FP16"},
+            "graph": {"ge.oo.level": "O1", "ge.socVersion": "Ascend310P3"},
+        },
+        "execute options": {"whatever": 1},
+    }
+    options = raw_file(tmp_path, whole, soc_version="Ascend910B2")
+    assert (options.precision_mode, options.output_type) == ("force_fp16", (("", "f16"),))
+    assert options.soc_version == ("Ascend910B2",) and options.fusion_switch_file
+    assert options.notes[0].startswith("--raw_ge_options gives --precision_mode=force_fp16, --buffer_optimize")
+    assert "--buffer_optimize has no effect" in options.notes[1]
+    given = raw_file(tmp_path, whole, soc_version="310P3", precision_mode="origin")
+    assert given.precision_mode == "must_keep_origin_dtype"
+
+
+@pytest.mark.parametrize(
+    ("whole", "code", "said"),
+    [
+        ("{", "E10032", "is not JSON"),
+        ("[]", "E10032", "has not the form"),
+        ({"compile_options": {}}, "E10032", "did you mean compile options?"),
+        ({"compile options": {"grph": {}}}, "E10032", "did you mean graph?"),
+        ({"compile options": {"graph": {"ge.jit_compile": 1}}}, "E10032", "'ge.jit_compile' is 1, no text"),
+        ({"compile options": {"graph": {"ge.jit_compile": "3"}}}, "E10001", "--jit_compile=3 is not available"),
+        ({"compile options": {"graph": {"ge.jitCompil": "1"}}}, "E10055", "did you mean jit_compile?"),
+        ({"compile options": {"graph": {"ge.socVersion": "310"}}}, "E10055", "cannot stand for --soc_version"),
+    ],
+)
+def test_a_wrong_file_of_options(tmp_path, whole, code, said):
+    with pytest.raises(UsageError) as caught:
+        raw_file(tmp_path, whole)
+    assert caught.value.code == code and said in f"{caught.value.message} {caught.value.remedy}"
+
+
+def test_options_of_no_flag_are_left_out_on_wish(tmp_path):
+    whole = {"compile options": {"graph": {"ge.performance_mode": "high", "ge.jit_compile": "0"}}}
+    options = raw_file(tmp_path, whole, raw_ge_options_ignore_unsupported="true")
+    assert "ge.performance_mode stand for no flag" in options.notes[1]
+    with pytest.raises(UsageError, match="ge.performance_mode is the option of no flag"):
+        raw_file(tmp_path, whole)
+    with pytest.raises(UsageError, match="cannot be read"):
+        Options.of({"raw_ge_options": str(tmp_path / "none.json")})
