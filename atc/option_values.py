@@ -204,6 +204,7 @@ def shapes(flag: str, value: Any) -> Shapes:
     found: dict[str | int, Sequence[int | tuple[int, int | None]]] = {}
     for part in parts:
         name, colon, dims = part.rpartition(":")
+        name = name.strip()
         if not colon or not name:
             raise _bad_shape(flag, part, "is not name:d,d,...")
         if name in found:

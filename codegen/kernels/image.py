@@ -1,18 +1,17 @@
 """PrepareImage: an image as a camera or decoder gives it becomes a tensor, in one pass over memory.
 
-What the attributes say is baked into the program: every channel is a view of the image, blocks are rows of the result
-without its padding, and the blocks of the first rows fill what is above and below. Where parameters say it at run time
-(`tensor_types.images`), each row of the result is gathered at places computed from them; every place is
-checked against the image.
+What the attributes say is baked into the program: every channel is a view of the image. Where parameters say it at run
+time (`tensor_types.images`), each row of the result is gathered at places computed from them; every place is checked
+against the image.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import tensor_types.images as p
+from codegen.kernels.image_blocks import Axis, Side, Span
 from codegen.kernels.memory_paths import MemoryPaths
 from codegen.kernels.operands import NotLowerable, body_of, outer_inputs, outer_outputs, shape_of
 from codegen.kernels.region import blocks, grid_blocks
@@ -24,7 +23,7 @@ from codegen.tile.ir import Imm, View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops import get
 from graph_opt.plan.records import Record
-from tensor_types.dims import Dim, ceildiv, dmin, product, substitute
+from tensor_types.dims import Dim, ceildiv, product, substitute
 from tensor_types.dtypes import BOOL, F32, I32, U8, DType
 
 _Number = View | Imm
@@ -125,14 +124,16 @@ def _emit_by_attributes(k: _Kernel, tiling: ImageTiling) -> Record:
     above, below, left, right = (int(v) for v in k.numbers("padding"))
     top, start = (int(v) for v in k.numbers("crop")[:2] or (0, 0))
     given = task.operand(image, shape=(n_images, *task.extents(shape_of(image)[1:])))
-    rows, columns = (task.extent(result[side] - around) for side, around in (("H", above + below), ("W", left + right)))
-    # Chroma has a number for each square of four: blocks are whole squares, of which the last may end outside.
+    # Chroma has a number for each square of four pixels.
     unit = 2 if is_yuv else 1
-    block = tuple(ceildiv(size, unit) for size in blocks((rows, columns), tiling.elements))
+    axes = [Axis(task.extent(result[side] - before - behind), before, behind, unit)
+            for side, before, behind in (("H", above, below), ("W", left, right))]  # fmt: skip
+    block = tuple(ceildiv(size, unit) for size in blocks([unit * a.units for a in axes], tiling.elements))
     tiles = (unit * block[0], unit * block[1])
-    squares = (ceildiv(rows, unit), ceildiv(columns, unit))
-    (n, *first), (_, *counts) = grid_blocks(task, (n_images, *squares), (1, *block))
-    (y, x), (high, wide) = ((unit * at for at in ends) for ends in (first, counts))
+    (n, *first), (_, *counts) = grid_blocks(task, (n_images, *(a.units for a in axes)), (1, *block))
+    rows, columns = (Side(a, unit * at, unit * count, size)
+                     for a, at, count, size in zip(axes, first, counts, block, strict=True))  # fmt: skip
+    (y, high), (x, wide) = (rows.image, rows.size), (columns.image, columns.size)
     planes = []
     count = 3 if k.attr("matrix") else k.channels
     for plane in [int(v) for v in k.numbers("planes")][:count]:
@@ -151,18 +152,16 @@ def _emit_by_attributes(k: _Kernel, tiling: ImageTiling) -> Record:
         planes.append(whole)
     if k.attr("matrix"):
         planes = _colours(k, planes, tiles)
-    valid = tuple(dmin(size, extent - at) if extent % unit != 0 else size
-                  for size, extent, at in ((high, rows, y), (wide, columns, x)))  # fmt: skip
+    valid = (rows.inner.size, columns.inner.size)
     for channel, plane in enumerate(planes[: k.channels]):
         for name in ("mean", "least"):
             if number := k.numbers(name)[channel]:
                 task.sub(plane, plane, number)
         if (factor := k.numbers("factor")[channel]) != 1:
             task.mul(plane, plane, factor)
-        at = k.place(n, channel, above + y + axis(0), left + x + axis(1), valid)
+        at = k.place(n, channel, rows.inner.start + axis(0), columns.inner.start + axis(1), valid)
         k.store(at, View(plane.base, plane.index, valid), tiles)
-    if above or below or left or right:
-        _fill(k, (n, y, x), (rows, columns), valid, tiles)
+    _fill(k, n, rows, columns, tiles)
     operations = 4 + (12 if k.attr("matrix") else 0)
     return task.record(operations * product((n_images, result["H"], result["W"], k.channels)))
 
@@ -179,33 +178,33 @@ def _colours(k: _Kernel, planes: Sequence[View], tiles: tuple[int, int]) -> list
     return made
 
 
-def _fill(
-    k: _Kernel, at: Sequence[Dim], inner: tuple[Dim, Dim], valid: tuple[Dim, Dim], tiles: tuple[int, int]
-) -> None:
-    """The padding: beside a block's rows, and above and below by the blocks of the first rows."""
-    n, y, x = at
-    above, below, left, right = (int(v) for v in k.numbers("padding"))
-    width = left + inner[1] + right
+def _fill(k: _Kernel, n: Dim, rows: Side, columns: Side, tiles: tuple[int, int]) -> None:
+    """The padding that a block writes, row by row above and below the image."""
+    task = k.task
+    if not any(around for side in (rows, columns) for around in (side.axis.before, side.axis.behind)):
+        return
     value = float(k.attr("padding_value"))  # type: ignore[arg-type]
+    filled = k.tile(tiles) if k.paths.explicit else None
+    if filled is not None:
+        task.expands(filled.window((0, 0), tiles), value)
 
-    def fill(first: Dim, rows: Dim, column: Dim, columns: Dim, most: tuple[int, int]) -> None:
+    def fill(row: Dim, count: Dim, across: Span) -> None:
         for channel in range(k.channels):
-            view = k.place(n, channel, first + axis(0), column + axis(1), (rows, columns))
-            k.paths.store(view, value, most, k.y.dtype)
+            at = k.place(n, channel, row + axis(0), across.start + axis(1), (count, across.size))
+            if filled is None:
+                task.expands(at, value)
+            else:
+                task.store(at, filled.window((0, 0), at.shape))
 
-    def once(index: Dim) -> AbstractContextManager[None]:
-        return k.task.when(index, "==", 0) if not isinstance(index, int) else nullcontext()
-
-    assert isinstance(width, int)
-    with once(x):
-        for column, columns in ((0, left), (left + inner[1], right)):
-            if columns:
-                fill(above + y, valid[0], column, columns, (tiles[0], columns))
-        with once(y):
-            for row, rows in ((0, above), (above + inner[0], below)):
-                if rows:
-                    with k.task.loop(f"r{'ab'[row != 0]}", rows) as r:
-                        fill(row + r, 1, 0, width, (1, width))
+    for number, (chosen, down, is_outside) in enumerate(rows.parts(task)):
+        with chosen:
+            for condition, across, is_padding in columns.parts(task):
+                with condition:
+                    if is_outside:
+                        with task.loop(f"r{number}", down.size) as r:
+                            fill(down.start + r, 1, across)
+                    elif is_padding:
+                        fill(down.start, down.size, across)
 
 
 def _emit_by_parameters(k: _Kernel, tiling: ImageTiling) -> Record:

@@ -3,8 +3,10 @@
 All accesses to the tensor are looked at together. A grid variable g is *separated* by an axis of the tensor if every
 access has there the index `step*g + rest` with one common step, and the difference of any two rests, taken at two
 different grid indices, is below the step. Two grid indices that touch the same element then agree in g, so g counts as
-fixed when the next variable is looked at. The tensor is safe when every variable is separated, or pinned to one value
-by the conditions around all accesses. A grid variable that programs take apart as g//n and g%n is looked at as two.
+fixed when the next variable is looked at. Where the conditions around an access pin g to a value, any step will do, and
+if that is the least or the largest value of g, one direction of the comparison holds by itself. The tensor is safe when
+every variable is separated, or pinned to one value by the conditions around all accesses. A grid variable that programs
+take apart as g//n and g%n is looked at as two.
 """
 
 from __future__ import annotations
@@ -60,6 +62,9 @@ def _separates(accesses: Sequence[Access], axis: int, name: str, fixed: frozense
         origin = substitute(index, {name: 0})
         step = substitute(index, {name: 1}) - origin
         rest = index - step * dim(name)
+        if _value(access, name) is not None:
+            rests.append(index)
+            continue
         if name in names(rest) or not names(step) <= fixed:
             return False
         steps.add(step)
@@ -67,12 +72,36 @@ def _separates(accesses: Sequence[Access], axis: int, name: str, fixed: frozense
     if len(steps) != 1:
         return False
     step = steps.pop()
+    for number, access in enumerate(accesses):
+        if (value := _value(access, name)) is not None:
+            if not prove_le(1, step, access.ranges):
+                return False
+            rests[number] = substitute(rests[number], {name: value}) - step * value
     kept = _extremes(accesses, rests)
     for first, rest in kept:
         for second, other in kept:
+            # What is shown is that the second's index is not above the first's.
+            if _is_least(second, first, name) or _is_largest(first, second, name):
+                continue
             if (first.writes or second.writes) and not _closer(rest, first.ranges, other, second.ranges, step, fixed):
                 return False
     return True
+
+
+def _value(access: Access, name: str) -> int | None:
+    """The number that conditions pin a grid variable to."""
+    low, high = access.ranges[name]
+    return low if isinstance(low, int) and low == high else None
+
+
+def _is_least(access: Access, other: Access, name: str) -> bool:
+    value, low = _value(access, name), other.ranges[name][0]
+    return value is not None and isinstance(low, int) and value <= low
+
+
+def _is_largest(access: Access, other: Access, name: str) -> bool:
+    value, high = _value(access, name), other.ranges[name][1]
+    return value is not None and isinstance(high, int) and high <= value
 
 
 def _extremes(accesses: Sequence[Access], rests: Sequence[Dim]) -> list[tuple[Access, Dim]]:

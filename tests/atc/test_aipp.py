@@ -72,6 +72,25 @@ def test_images_of_random_configurations(seed):
     check(seed, "NHWC" if seed % 3 == 2 else "NCHW")
 
 
+@pytest.mark.parametrize("form", ["YUV420SP_U8", "XRGB8888_U8"])
+def test_padding_around_many_blocks(form):
+    """Images larger than a block, one of them in both directions; the first and the last block fill the padding."""
+    for height, width in ((40, 702), (3, 4000)):
+        config = {"aipp_mode": "static", "input_format": form, "src_image_size_h": height + 3 - height % 2,
+                  "src_image_size_w": 4096, "crop": True, "load_start_pos_h": 2, "crop_size_h": height - 1,
+                  "crop_size_w": width - 1, "padding": True, "top_padding_size": 5, "bottom_padding_size": 3,
+                  "left_padding_size": 7, "right_padding_size": 1, "padding_value": 1.5, "mean_chn_0": 9}  # fmt: skip
+        config["src_image_size_h"] += config["src_image_size_h"] % 2
+        save_model([1, 3, height + 7, width + 7])
+        result = made(text_of(config), soc_version="Ascend310P3")
+        assert not result.aicpu_nodes and not result.chips["Ascend310P3"]["aicpu_nodes"]
+        for chip in (None, "Ascend310P3"):
+            session = InferSession(0, "m.om", chip=chip)
+            image = np.random.default_rng(7).integers(0, 256, session.get_inputs()[0].shape, np.uint8)
+            wanted = prepared(image, config, 3)[1]
+            assert np.abs(-session.infer([image])[0].transpose(0, 2, 3, 1) - wanted).max() < 1e-4
+
+
 def test_one_kernel_more_and_the_header_says_what_it_takes():
     save_model([1, 3, 32, 48], op="Sigmoid")
     plain = product.convert("m.onnx", "plain.om")

@@ -54,6 +54,9 @@ GOOD = {
                            "tile t: f32[64] UB", ""),
     "broadcast over units": ("TLOAD t[_0, _1]{4, 1}, x[0, 4*_1 + _0]{4, 1} TEXP t[_0, _1]{4, 1}, t[_0, 0]{4, 1}",
                              "tile t: f32[4, 1] UB", ""),
+    "the first and the last write more": (
+        "TEXPANDS z[10*i + _0 + 10, _1]{10, 64}, 1.0 if i == 0 { TEXPANDS z[_0, _1]{10, 64}, 0.0 } "
+        "if i == 3 { TEXPANDS z[_0 + 50, _1]{10, 64}, 0.0 }", "param out z: f32[60, 64]", "i < 4"),
     "one grid index writes": ("if i == 0 { TEXPANDS z[_0]{4}, 1.0 }", "param out z: f32[4]", "i < m"),
     "scattered rows": ("TSCATTER y[_0, _1]{m, 64}, x[i, _1]{1, 64}, idx[i]{1, 64} axis=0", "", "i < m"),
     "immediates only": ("TADDS y[0, _0]{64}, 1.0, 2.0", "", ""),
@@ -111,6 +114,13 @@ BAD = {
     "race after division": ("TEXP y[g//4, 32*(g%2) + _0]{32}, x[0, _0]{32}", "", "g < 4*m", "differ in g"),
     "race of blocks": ("TEXP y[63*i + _0, _1]{64, 64}, x[63*i + _0, _1]{64, 64}", "", "i < ((m - 1)//63)",
                        "differ in i"),
+    "race of the first": ("TEXPANDS z[10*i + _0, _1]{10, 64}, 1.0 if i == 0 { TEXPANDS z[_0 + 5, _1]{10, 64}, 0.0 }",
+                          "param out z: f32[40, 64]", "i < 4", "differ in i"),
+    "race of the last": ("TEXPANDS z[10*i + _0, _1]{10, 64}, 1.0 if i == 3 { TEXPANDS z[_0 + 25, _1]{10, 64}, 0.0 }",
+                         "param out z: f32[40, 64]", "i < 4", "differ in i"),
+    "race of the first, downwards": (
+        "TEXPANDS z[_0 + 30 - 10*i, _1]{10, 64}, 1.0 if i == 0 { TEXPANDS z[_0 + 10, _1]{10, 64}, 0.0 }",
+        "param out z: f32[40, 64]", "i < 4", "differ in i"),
     "race of one of two": ("TEXP y[i, _0]{64}, x[i, _0]{64} TEXP y[0, _0]{64}, x[i, _0]{64}", "", "i < m",
                            "differ in i"),
     "neighbour is read": ("TLOAD t[0]{}, z[m - 1 - i]{} TSTORE z[i]{}, t[0]{}",
