@@ -10,8 +10,8 @@ from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Graph, task_records
 from acl_runtime.kernels import Kernel
 from acl_runtime.om import PackageError
-from acl_runtime.plan_format import PlanTask, SegmentPlan
-from tensor_types.dims import Dim, substitute
+from acl_runtime.plan_format import PlanTask, Requirement, SegmentPlan
+from tensor_types.dims import Dim, names, substitute
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
@@ -41,6 +41,17 @@ class LoadedSegment:
         facts = self.kernel(task).facts
         known = {name: value for (name, _, _), value in zip(facts.dims, task.dims, strict=True)}
         return tuple(size if isinstance(size, int) else substitute(size, known) for size in sizes)
+
+    def requirements(self) -> list[Requirement]:
+        """What a run requires of the dims whatever its branches: by the plan, and by the least sizes of kernels."""
+        least: dict[tuple[Dim, int], Requirement] = {}
+        for task in self.plan.tasks:
+            if task.program is None or task.guard is not None:
+                continue
+            for value, (_, low, _) in zip(task.dims, self.kernel(task).facts.dims, strict=True):
+                if names(value):
+                    least.setdefault((value, low), Requirement(value, low, "window", task.node, None))
+        return [r for r in self.plan.requirements if r.guard is None] + list(least.values())
 
     def _graph(self) -> Graph:
         tasks = self.plan.tasks

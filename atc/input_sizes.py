@@ -17,7 +17,11 @@ Ranges = Mapping[str, tuple[int, int | None]]
 IMAGE = 224
 SEQUENCE = 16
 _FARTHEST = 256
-"""How far from a wished size the search for one that fits goes."""
+"""How far from a wished size the search for one that fits goes step by step."""
+_LARGEST = 1 << 20
+"""The size at which it ends, in doubling steps."""
+_ROUNDS = 4
+"""How often a dim may change, on average."""
 
 
 def free_dims(
@@ -38,7 +42,7 @@ def free_dims(
                 found[extent] = max(low, wish if high is None else min(wish, high))
     for name, (low, _) in ranges.items():
         found.setdefault(name, max(low, 1))
-    _fit([r for r in requirements if r.guard is None], found, known.keys(), _uses(tensors), ranges)
+    _fit(requirements, found, known.keys(), _uses(tensors), ranges)
     return found
 
 
@@ -64,20 +68,21 @@ def _uses(tensors: Tensors) -> Counter[str]:
 def _fit(
     requirements: Sequence[Requirement], sizes: dict[str, int], fixed: Iterable[str], uses: Counter[str], ranges: Ranges
 ) -> None:
-    """Changes sizes until the requirements hold, each dim once at most; leaves what no single dim can mend."""
-    settled = set(fixed)
-    for _ in range(len(ranges)):
-        broken = next((r for r in requirements if _can_tell(r, sizes) and not _holds(r, sizes)), None)
+    """Changes one size after another until the requirements hold; leaves what no single dim can mend."""
+    hopeless: list[Requirement] = []
+    for _ in range(_ROUNDS * len(ranges) + len(requirements)):
+        known = [r for r in requirements if r not in hopeless and _can_tell(r, sizes)]
+        broken = next((r for r in known if not _holds(r, sizes)), None)
         if broken is None:
             return
-        for name in sorted((names(broken.left) | names(broken.right)) - settled, key=lambda n: (uses[n], n)):
-            size = _solution(broken, name, sizes, ranges[name])
+        kept = [r for r in known if _holds(r, sizes)]
+        for name in sorted((names(broken.left) | names(broken.right)) - set(fixed), key=lambda n: (uses[n], n)):
+            size = _solution(broken, kept, name, sizes, ranges[name])
             if size is not None:
                 sizes[name] = size
-                settled |= names(broken.left) | names(broken.right)
                 break
         else:
-            return
+            hopeless.append(broken)
 
 
 def _can_tell(requirement: Requirement, sizes: Mapping[str, int]) -> bool:
@@ -90,17 +95,20 @@ def _holds(requirement: Requirement, sizes: Mapping[str, int]) -> bool:
 
 
 def _solution(
-    requirement: Requirement, name: str, sizes: Mapping[str, int], span: tuple[int, int | None]
+    broken: Requirement, kept: Sequence[Requirement], name: str, sizes: Mapping[str, int], span: tuple[int, int | None]
 ) -> int | None:
-    """The size of one dim for which the requirement holds: the root where the dim is linear, else the nearest."""
+    """The size of one dim for which the broken requirement holds: the root where the dim is linear, else the nearest,
+    and before them one that breaks none of the others."""
     low, high = span
-    difference: Dim = requirement.left - requirement.right
+    difference: Dim = broken.left - broken.right
     at = [evaluate(difference, {**sizes, name: size}) for size in (0, 1, 2)]
     wish = sizes[name]
     tried = [-at[0] // (at[1] - at[0])] if at[1] != at[0] and at[2] - at[1] == at[1] - at[0] else []
     tried += [wish + sign * step for step in range(_FARTHEST) for sign in (1, -1)]
-    fits = (s for s in tried if s >= max(low, 1) and (high is None or s <= high))
-    return next((s for s in fits if _holds(requirement, {**sizes, name: s})), None)
+    tried += [_FARTHEST << shift for shift in range(_LARGEST.bit_length() - _FARTHEST.bit_length() + 1)]
+    fits = [s for s in tried if s >= max(low, 1) and (high is None or s <= high)]
+    mends = [s for s in fits if _holds(broken, {**sizes, name: s})]
+    return next((s for s in mends if all(_holds(r, {**sizes, name: s}) for r in kept)), next(iter(mends), None))
 
 
 def wished_dims(wishes: Mapping[str, int], ranges: Ranges, flag: str = "--dims") -> dict[str, int]:

@@ -115,8 +115,8 @@ def session_inputs(
     if not known:
         known = _last_gear(tensors, header.get("gears"))
     images = {row["input"] for row in header.get("aipp", ())}
-    rules = [r for segment in session.plan.segments for r in segment.requirements]
-    sizes = free_dims([(from_numpy(t.dtype), t.shape) for t in tensors], known, session.dims, rules)
+    declared_tensors = [(from_numpy(t.dtype), t.shape) for t in tensors]
+    sizes = free_dims(declared_tensors, known, session.dims, session.requirements)
     settings = {row["parameters"]: row for row in header.get("aipp", ()) if row["mode"] == "dynamic"}
     feeds = dict(given)
     for tensor in tensors:

@@ -13,7 +13,7 @@ from acl_runtime.plan_format import Requirement
 from atc.input_sizes import concrete_shape, free_dims
 from atc.inputs import index_bounds, seeded
 from frontend import read_model
-from tensor_types.dims import dim
+from tensor_types.dims import dim, dmin
 from tensor_types.dtypes import F32, I64
 
 
@@ -58,6 +58,22 @@ def test_sizes_that_nobody_gave_fit_what_the_plan_requires(known, requirement, s
     tensors = [(I64, ("batch", "new")), (I64, ("batch", "new")), (I64, ("batch", "total")), *caches]
     ranges = {name: (1, None) for name in ("batch", "new", "total", "past")}
     assert free_dims(tensors, known, ranges, [requirement]) == {"batch": 1, **sizes}
+
+
+def _window(left, reach):
+    return Requirement(left, reach, "window", "node", None)
+
+
+@pytest.mark.parametrize(
+    ("requirements", "size"),
+    [
+        ([_window(dim("n"), 320 * dmin(dim("n"), 1))], 512),  # beyond what is tried step by step
+        ([_window(dim("n"), 20), _window(dim("n") + dmin(119, dim("n") - 1) + 313, 512)], 100),  # grows twice
+        ([_window(dim("n"), 9), _needs(dim("n") % 4, 0)], 12),
+    ],
+)
+def test_signals_are_as_long_as_windows_reach(requirements, size):
+    assert free_dims([(F32, ("b", "n"))], {}, {"b": (1, None), "n": (0, None)}, requirements)["n"] == size
 
 
 @pytest.mark.parametrize("shape", [(1, 3, "h", "w"), ("n", "h", "w", 3), ("n", "c", "h", "w")])
