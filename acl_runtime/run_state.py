@@ -241,8 +241,8 @@ class RunState:
         assert self.binding is not None
         array = np.asarray(result)
         shape = self.binding.shapes[number]
-        if task.op == "Loop" and array.size == 0 == prod(shape):
-            array = array.reshape(shape)  # a loop without trips cannot know the extents of what it stacks
+        if task.op in ("Loop", "Scan") and array.size == 0 == prod(shape):
+            array = array.reshape(shape)  # without trips nothing tells the extents of what they stack
         if array.shape != shape or array.dtype != value.dtype.numpy:
             raise InvalidModel(
                 f"the AI CPU made {array.dtype}{list(array.shape)}, planned was {value.dtype}{list(shape)}",
