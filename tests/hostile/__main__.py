@@ -1,4 +1,4 @@
-"""python -m tests.hostile --packages N --models N --programs N --acl N --interruptions N --seed S: the counts, the outcomes, the findings.
+"""python -m tests.hostile --packages N --models N --programs N --kernels N --acl N --seed S: counts, outcomes, findings.
 
 Exit code 1 if anything was found: a crash, a hang, a case of more than 5 s of processor time or 1 GB, an error without a
 code, a difference from the interpreter.
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.hostile import children
 
 KINDS = {"packages": "packages", "models": "models", "programs": "programs", "acl": "acl_calls", "aicpu": "aicpu", "files": "files",
-         "interruptions": "interruptions"}  # fmt: skip
+         "kernels": "kernels", "interruptions": "interruptions"}  # fmt: skip
 
 
 def main() -> int:

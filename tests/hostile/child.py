@@ -18,6 +18,7 @@ from tensor_types.errors import OpenAtcError
 from tests.hostile.children import HANG_SECONDS, MEMORY, SLOW_SECONDS
 
 _ADDRESS_SPACE = 24 << 30
+_TOLD = 100
 
 
 def main(kind: str, folder: str, seed: str, first: str, count: str, progress: str = "") -> None:
@@ -52,6 +53,9 @@ def main(kind: str, folder: str, seed: str, first: str, count: str, progress: st
         outcomes[outcome] += 1
         if findings:
             print(json.dumps({"findings": findings}), flush=True)
+        if number % _TOLD == 0:  # a process that is ended has told most of what it did
+            print(json.dumps({"outcomes": outcomes}), flush=True)
+            outcomes.clear()
     print(json.dumps({"outcomes": outcomes}), flush=True)
     sys.stdout.flush()
     os._exit(0)

@@ -26,6 +26,8 @@ _NUMBERS = (0, 1, -1, 2, 3, 7, 63, 64, 65, 255, 1 << 20, (1 << 31) - 1, 1 << 31,
             (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), 10**30)  # fmt: skip
 _TEXTS = ("", "n", "n*n", "n//0", "n//(n - n)", "2*n - 1", "min(n, 3)", "plain", "perm(1,0)", "split(0,0)", "pad(0,1,1)",
           "f32", "i64", "str", "handle", "arena", "constant", "input", "Loop", "Expand", "If", "\u0000", "x" * 5000, "é")
+_UNREAD = ("model_def", "graph", "report")
+_EMPTY = FusedGraph("changed", (), (), (), ())
 _OTHERS = (None, True, False, 1.5, float("nan"), [], {}, [[]], [None], {"dtype": "f32", "shape": [1 << 40], "values": []})
 
 
@@ -45,9 +47,9 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def change(draw: random.Random, value: Any) -> None:
-    """Changes one value somewhere inside a JSON value."""
-    paths = leaves(value)
+def change(draw: random.Random, value: Any, known: Sequence[tuple[Any, ...]] | None = None) -> None:
+    """Changes one value somewhere inside a JSON value, whose paths may be known."""
+    paths = leaves(value) if known is None else known
     if not paths:
         return
     path = draw.choice(paths)
@@ -91,10 +93,24 @@ def change_program(draw: random.Random, text: str) -> str:
 
 
 class Case:
+    """Everything that cases share is read once: most of a case's time is to be the product's."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files = {p.stem: p.read_bytes() for p in sorted(folder.glob("*.om")) if not p.stem.startswith("case")}
-        self.opened = {name: open_package(folder / f"{name}.om") for name in self.files}
+        self.graphs: dict[str, FusedGraph] = {}
+        self.first_inputs: dict[str, str] = {}
+        self.headers: dict[str, bytes] = {}
+        self.sections: dict[str, dict[str, bytes]] = {}
+        """Those that a run reads."""
+        self.paths: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        for name in self.files:
+            package = open_package(folder / f"{name}.om")
+            sections = {s.name: bytes(package.section(s.name)) for s in package.sections()}
+            self.headers[name] = sections.pop("header")
+            self.graphs[name] = package.graph()
+            self.sections[name] = {s: text for s, text in sections.items() if s.rpartition("/")[2] not in _UNREAD}
+            self.first_inputs[name] = str(InferSession(0, folder / f"{name}.om").get_inputs()[0].name)
 
     def run(self, draw: random.Random) -> str:
         name = draw.choice(sorted(self.files))
@@ -131,34 +147,37 @@ class Case:
         return bytes(data[: draw.randrange(len(data))] if draw.random() < 0.1 else data)
 
     def write(self, draw: random.Random, name: str, path: Path) -> None:
-        package = self.opened[name]
-        sections = {s.name: bytes(package.section(s.name)) for s in package.sections()}
-        sections.pop("model_def")
-        header = json.loads(sections.pop("header"))
+        sections = dict(self.sections[name])
+        header = json.loads(self.headers[name])
         if draw.random() < 0.3:
-            first = str(InferSession(0, self.folder / f"{name}.om").get_inputs()[0].name)
+            first = self.first_inputs[name]
             header["gears"] = {"kind": draw.choice(["batch", "image", "dims"]), "input": "g", "combinations": [[1], [4]],
                                "axes": [{"input": first, "axis": 0, "value": 0}]}  # fmt: skip
             header["aipp"] = [{"input": first, "source": [4, 4], "format": "YUV420SP_U8", "mode": "static"}]
             change(draw, header)
         chosen = [s for s in sections if s.endswith(("/plan", "/programs")) or s == "constants"]
         weights = [3 if s.endswith("plan") else 1 for s in chosen]
+        changed: dict[str, Any] = {}
         for _ in range(draw.choice([1, 1, 1, 2, 5])):
             if draw.random() < 0.05:
                 change(draw, header)
                 continue
             section = draw.choices(chosen, weights)[0]
-            content = json.loads(sections[section])
+            is_first = section not in changed
+            content = changed[section] = json.loads(sections[section]) if is_first else changed[section]
             if section.endswith("programs") and content and draw.random() < 0.9:
                 at = draw.randrange(len(content))
                 content[at] = change_program(draw, str(content[at]))
-            else:
-                change(draw, content)
+                continue
+            if (name, section) not in self.paths:
+                self.paths[name, section] = leaves(content)
+            change(draw, content, self.paths[name, section] if is_first else None)
+        for section, content in changed.items():
             sections[section] = json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if not isinstance(header, dict):
             header = {}
         # The graph for viewers takes as long to write as all the rest, and a run never reads it.
-        graph = package.graph() if draw.random() < 0.05 else FusedGraph("changed", (), (), (), ())
+        graph = self.graphs[name] if draw.random() < 0.05 else _EMPTY
         write_package(path, graph, sections, {k: v for k, v in header.items() if isinstance(k, str)})
 
 

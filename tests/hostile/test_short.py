@@ -44,5 +44,10 @@ def test_programs(tmp_path: Path) -> None:
     assert _run("programs", tmp_path, 25) == {"equal", "refused"}
 
 
+def test_kernels(tmp_path: Path) -> None:
+    import_module("tests.hostile.kernels").prepare(tmp_path, cases=False)
+    assert {"refused", "within its memory", "over each other"} <= _run("kernels", tmp_path, 80)
+
+
 def test_acl(converted: Path) -> None:
     assert _run("acl_calls", converted, 4) == {"100 calls"}
