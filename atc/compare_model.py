@@ -6,30 +6,33 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import onnx
 
 from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from acl_runtime.package_layout import chip_instance, section
 from atc.comparing.details import detail_of
+from atc.comparing.device import Device
+from atc.comparing.exact import exact_value
 from atc.comparing.limits import Limits
 from atc.comparing.oracles import Oracle, golden_by_onnxruntime
 from atc.comparing.rows import Comparison, Isolated, Measured, Row, difference
 from atc.console import Progress
 from atc.conversion import convert
-from atc.golden import Golden
+from atc.golden import Golden, source_model
 from atc.inputs import read_files, seeded
 from atc.isolation import Alone, Isolation
-from atc.judging import AT_FAULT, judge, measure
+from atc.judging import AT_FAULT, acquits, is_off, judge, measure
 from atc.options import Options
 from atc.package_texts import graph_of
 from atc.run import session_inputs
 from graph_opt.ir import Graph, Origin
-from graph_opt.ir.states import updates
 from graph_opt.precision.lists import DEFAULT
 from tensor_types.dtypes import from_numpy
 from tensor_types.errors import InvalidModel
@@ -173,8 +176,12 @@ class Comparer:
         isolation = Isolation(self.graph, self.session, self.package, expected, self.settings.chip)
         device = Device(self.graph, self.session, isolation, self.settings.details, begin)
         rows = [_row(device, source, origin, golden) for source, origin in self.graph.origins.items()]
-        alone = self._alone(device, rows, golden)
-        rows = [replace(r, alone=alone.get(r.source)) if r.source in alone else r for r in rows]
+        alone, exact = self._alone(device, rows, golden)
+        golden = replace(golden, values={**golden.values, **exact})
+        rows = [
+            replace(_of_exact(r, device, golden) if r.source in exact else r, alone=alone.get(r.source, r.alone))
+            for r in rows
+        ]
         notes: tuple[str, ...] = ()
         if self.settings.taps:
             from atc.comparing.taps import tapped
@@ -192,13 +199,17 @@ class Comparer:
         """What the model's states are after the run, by the names of the outputs that they are to the model."""
         return {last: self.session.state().get(first) for first, last in self.graph.states.items()}
 
-    def _alone(self, device: Device, rows: Sequence[Row], golden: Golden) -> dict[str, Isolated]:
-        """What each compared tensor is on the oracle's inputs, by source tensor."""
+    def _alone(
+        self, device: Device, rows: Sequence[Row], golden: Golden
+    ) -> tuple[dict[str, Isolated], dict[str, np.ndarray]]:
+        """What each compared tensor is on the oracle's inputs, by source tensor; and the float64 values of those where
+        the oracle is inexact, which stand for its own."""
         holders: dict[str, list[Row]] = {}
         for row in rows:
             if row.found is not None and row.source in golden.values:
                 holders.setdefault(row.holder, []).append(row)
         found: dict[str, Isolated] = {}
+        exact: dict[str, np.ndarray] = {}
         limits = self.settings.limits
 
         def visit(name: str, alone: Alone) -> None:
@@ -206,11 +217,23 @@ class Comparer:
                 limit = limits.of(row.compute_dtype, row.source, row.kernel)
                 expected = golden.values[row.source]
                 measured = measure(alone.inputs, alone.kernel, alone.floor, alone.wide, expected, limit)
+                if measured is None:
+                    continue
+                may_be_inexact = golden.of_model and not row.quantised
+                if limit is not None and may_be_inexact and is_off(measured.isolated, limit):
+                    value = exact_value(self._source_model, row.source, golden.values)
+                    if value is not None and acquits(value, alone.kernel, expected, limit):
+                        exact[row.source] = value
+                        measured = measure(alone.inputs, alone.kernel, alone.floor, alone.wide, value, limit)
                 if measured is not None:
                     found[row.source] = measured
 
         device.isolation.walk(device.ran, visit)
-        return found
+        return found, exact
+
+    @cached_property
+    def _source_model(self) -> onnx.ModelProto:
+        return source_model(self.model)
 
 
 def _graph(package: Path, chip: str | None) -> Graph:
@@ -280,50 +303,6 @@ def _same_choice(device: Any, golden: Any) -> float | None:
     return float(np.mean(one == other))
 
 
-class Device:
-    """What the package computed, by the names of its graph."""
-
-    def __init__(
-        self, graph: Graph, session: InferSession, isolation: Isolation, details: bool, begin: Mapping[str, np.ndarray]
-    ) -> None:
-        self.graph = graph
-        self.details = details
-        self.isolation = isolation
-        self.session = session
-        self.in_memory = set(session.tensor_names())
-        self.narrow = _narrow(graph)
-        self.overwritten = {before.name for before in updates(graph).values()}
-        """Versions of states that another has taken the place of when the run ends."""
-        self.begun = {last: begin[first] for first, last in graph.states.items()}
-        """What the states held before, by their last versions."""
-
-    def ran(self, name: str) -> bool:
-        """False if the tensor belongs to a branch that was not taken."""
-        producer = self.graph.values[name].producer
-        for condition, expected in () if producer is None else producer.guards:
-            if condition.name in self.in_memory and self.ran(condition.name):
-                taken = self.session.read(condition.name)
-                if bool(np.asarray(taken).reshape(-1)[0]) is not expected:
-                    return False
-        return True
-
-    def rows_in_use(self, name: str, value: Any, expected: Any) -> tuple[Any, str]:
-        """A state after the run, and a word on rows that count nowhere: those that the run left alone and of which the
-        oracle, which makes a new tensor, holds zeros. They are taken from the oracle."""
-        begin = self.begun.get(name)
-        if begin is None or not isinstance(expected, np.ndarray) or expected.shape != begin.shape or begin.ndim < 2:
-            return value, ""
-        idle = np.all(value == begin, axis=-1, keepdims=True) & np.all(expected == 0, axis=-1, keepdims=True)
-        note = f"{int(idle.sum())} of {idle.size} rows are not in use" if idle.any() else ""
-        return np.where(idle, expected.astype(begin.dtype), value), note
-
-    def kernel(self, name: str) -> str:
-        """Name of the kernel, or operator of the AI CPU task, that writes a value."""
-        value = self.graph.values.get(name)
-        producer = value.producer if value is not None else None
-        return "" if producer is None else self.isolation.kernel(producer)
-
-
 def _row(device: Device, source: str, origin: Origin, golden: Golden) -> Row:
     value = device.graph.values.get(origin.value) if origin.value else None
     dtype = value.dtype.name if value is not None else ""
@@ -347,17 +326,11 @@ def _row(device: Device, source: str, origin: Origin, golden: Golden) -> Row:
     return _compared(source, device, value.name, dtype, found, golden)
 
 
-def _narrow(graph: Graph) -> dict[str, str]:
-    """The 16-bit float ('bf16' before 'f16') that lies on the way to a value, by name; wider values are left out."""
-    found: dict[str, str] = {}
-    for node in graph.nodes:
-        body = node.subgraphs.get("body")
-        near = [v for v in (*node.inputs, *node.outputs, *(body.values.values() if body else ())) if v is not None]
-        dtypes = {v.dtype.name for v in near} | {found[v.name] for v in node.inputs if v and v.name in found}
-        narrow = next((d for d in ("bf16", "f16") if d in dtypes), None)
-        if narrow:
-            found.update((v.name, narrow) for v in node.outputs)
-    return found
+def _of_exact(row: Row, device: Device, golden: Golden) -> Row:
+    """The row of a tensor that the oracle has inexactly, against its value in float64."""
+    found = difference(device.session.read(row.holder), golden.values[row.source], "float64")
+    note = f"{golden.name} is inexact here: against float64"
+    return replace(row, found=found, note="; ".join(filter(None, (note, row.note))))
 
 
 def _compared(name: str, device: Device, holder: str, dtype: str, value: Any, golden: Golden) -> Row:

@@ -45,6 +45,9 @@ class Golden:
     """Tensors that nothing can compute, and why."""
     name: str = "onnxruntime"
     """Who gave the values."""
+    of_model: bool = False
+    """True if they were computed from the model itself, as float64 can be: another package may be compared for what
+    it does otherwise."""
 
 
 def golden_tensors(
@@ -59,10 +62,8 @@ def golden_tensors(
     the If, empty where the branch does not run. Registered operators are computed by their numpy functions.
     InvalidModel if the file is no ONNX model, EnvironmentProblem if onnxruntime cannot run it.
     """
-    load_proto(model)
     try:
-        proto = _inlined(onnx.load(str(model), load_external_data=True))
-        _accepted(proto.graph, set(), set())
+        proto = source_model(model)
         quantised = frozenset(_behind_quantisers(proto.graph, set()))
         parents = dict(_parents(proto.graph))
         names = {v.name for v in proto.graph.output}
@@ -72,14 +73,24 @@ def golden_tensors(
             if tensor.removesuffix(_BRANCH) in wanted and tensor not in names:
                 proto.graph.output.add().name = tensor
         make_products_exact(proto)
+    except InvalidModel:
+        raise
     except Exception as error:  # onnx's errors have no common base
         raise _cannot_load(error) from error
     run = run or run_onnxruntime
     if has_registered(proto.graph) or _weight_bytes(proto.graph) > PART_BYTES:
         stages = run_stages(proto, inputs, run, PART_BYTES)
         stand_ins, unknown = frozenset(stages.stand_ins), {_plain(n): why for n, why in stages.unknown.items()}
-        return Golden(_without_absent(stages.values), quantised, parents, stand_ins, unknown, name)
-    return Golden(_without_absent(run(proto, inputs)), quantised, parents, name=name)
+        return Golden(_without_absent(stages.values), quantised, parents, stand_ins, unknown, name, of_model=True)
+    return Golden(_without_absent(run(proto, inputs)), quantised, parents, name=name, of_model=True)
+
+
+def source_model(model: Path) -> onnx.ModelProto:
+    """The model with its weights, functions inlined under the names that comparisons show. InvalidModel."""
+    load_proto(model)
+    proto = _inlined(onnx.load(str(model), load_external_data=True))
+    _accepted(proto.graph, set(), set())
+    return proto
 
 
 def structure(model: Path) -> tuple[frozenset[str], dict[str, tuple[str, ...]], dict[str, str]]:

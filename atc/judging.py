@@ -46,6 +46,26 @@ def measure(
     return Isolated(isolated, near, far, rounding, ranges(inputs) if isolated.mismatched else "")
 
 
+def is_near(found: Difference, limit: Limit | None) -> bool:
+    """Whether an error is within the isolated limit; None: there must be no error."""
+    return not found.mismatched and (found.rel_l2 or 0.0) <= (limit.isolated if limit else 0.0)
+
+
+def is_off(found: Difference, limit: Limit) -> bool:
+    """Whether finite numbers alone are further from the oracle's than rounding explains, in size or in direction."""
+    turned = None not in (found.cosine, limit.cos_warn) and found.cosine < limit.cos_warn  # type: ignore[operator]
+    return not found.mismatched and (turned or not is_near(found, limit))
+
+
+def acquits(exact: np.ndarray, kernel: Any, expected: Any, limit: Limit) -> bool:
+    """Whether the model's own operators in float64 give what the kernel gives, and not what the oracle has."""
+    try:
+        ours, theirs = difference(kernel, exact), difference(expected, exact)
+    except ValueError:
+        return False
+    return is_near(ours, limit) and not is_near(theirs, limit)
+
+
 def ranges(inputs: Mapping[str, Any]) -> str:
     """'x in [-3, 1.2e+05]; w in [0, 1], 3 Inf'."""
     words = []
@@ -153,7 +173,7 @@ def _fault(row: Row, found: Isolated, limit: Limit | None) -> str | None:
 
 def _blame(row: Row, found: Isolated, limit: Limit | None) -> str:
     def good(one: Difference | None) -> bool:
-        return one is not None and not one.mismatched and (one.rel_l2 or 0.0) <= (limit.isolated if limit else 0.0)
+        return one is not None and is_near(one, limit)
 
     isolated, dtype = found.isolated, row.compute_dtype
     born = f"; NaN or Inf is born here, where {found.ranges}" if isolated.mismatched and found.ranges else ""

@@ -31,7 +31,7 @@ from graph_opt.plan.records import KernelRecord
 from tensor_types.dims import evaluate, names
 
 if TYPE_CHECKING:
-    from atc.compare_model import Device
+    from atc.comparing.device import Device
 
 _SUFFIX = "/tap"
 
