@@ -112,15 +112,17 @@ def _text_as_json(flags: Mapping[str, str], options: Options, as_json: bool) -> 
 def _check(flags: Mapping[str, str], options: Options, as_json: bool) -> int:
     from atc.check_report import write_check_report
     from atc.custom_operators import import_operators
-    from frontend import read_model, unsupported
+    from frontend import read_model, unsupported, unsupported_error
 
     import_operators(options.custom_op)
     graph = read_model(Path(flags["model"]), options.input_shape or None, options.out_nodes)
     missing = unsupported(graph)
     write_check_report(options.check_report or Path("check_result.json"), graph, missing)
+    if missing:
+        raise unsupported_error(missing)
     if not as_json:
-        out.print(f"{len(graph.nodes)} operators, {len(missing)} of them without an implementation")
-    return 4 if missing else 0
+        out.print(f"{len(graph.nodes)} operators, all of them with an implementation")
+    return 0
 
 
 def _show(flags: Mapping[str, str], options: Options, as_json: bool) -> int:

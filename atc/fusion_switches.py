@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atc.option_values import Noted, one_of
-from atc.usage import UsageError, did_you_mean
+from atc.usage import UsageError, did_you_mean, nearest
 from tensor_types.json_text import parse_json
 
 FUSIONS = (
@@ -38,6 +38,7 @@ ALIASES = {
 """ATC's names of passes that do what one of ours does."""
 
 _OURS = {alias.lower(): name for name, aliases in ALIASES.items() for alias in (name, *aliases)}
+_SPELLINGS = tuple(spelling for name, aliases in ALIASES.items() for spelling in (name, *aliases))
 _FORM = 'write lines Name:off, or {"Switch": {"GraphFusion": {"ALL": "off"}}}'
 
 
@@ -107,7 +108,8 @@ def _switched(flag: str, switches: Iterable[tuple[str, str]]) -> Noted:
         elif name.lower() in _OURS:
             states[_OURS[name.lower()]] = state
         else:
-            nothing.append(name)
+            guess = nearest(name, _SPELLINGS)
+            nothing.append(f"{name} (did you mean {guess}?)" if guess else name)
     off = tuple(name for name in FUSIONS if states.get(name) == "off")
     notes = [f"--{flag} leaves out {', '.join(off)}"] if off else []
     if nothing:

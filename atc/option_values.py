@@ -4,12 +4,12 @@ and gives the option's value; UsageError names flag, value, what is allowed and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from atc.pass_table import check_disabled
-from atc.usage import UsageError, did_you_mean
+from atc.usage import Problems, UsageError, did_you_mean
 from codegen.targets import chip_names, chip_remark, nano_chips, stand_ins
 from graph_opt.precision.lists import POLICIES, VERSION_2
 
@@ -199,21 +199,29 @@ def shapes(flag: str, value: Any) -> Shapes:
     if isinstance(value, Mapping):
         return {name: list(dims) for name, dims in value.items()}
     parts = [p.strip() for p in (value or "").split(";") if p.strip()]
-    if parts and not any(":" in p for p in parts):
-        return {number: _dims(flag, part, part) for number, part in enumerate(parts)}
+    is_named = any(":" in p for p in parts)
     found: dict[str | int, Sequence[int | tuple[int, int | None]]] = {}
-    for part in parts:
-        name, colon, dims = part.rpartition(":")
-        name = name.strip()
-        if not colon or not name:
-            raise _bad_shape(flag, part, "is not name:d,d,...")
-        if name in found:
-            raise UsageError(
-                f"--{flag} names an input twice", code="E10002", where={"flag": f"--{flag}", "tensor": name},
-                remedy="give each input one shape",
-            )  # fmt: skip
-        found[name] = _dims(flag, dims, part)
+    problems = Problems()
+    for number, part in enumerate(parts):
+        with problems.gathered():
+            name, dims = _named(flag, part, found) if is_named else (number, part)
+            found[name] = _dims(flag, dims, part)
+    problems.raise_all()
     return found
+
+
+def _named(flag: str, part: str, found: Collection[str | int]) -> tuple[str, str]:
+    """The name of an input, and the text of its dims."""
+    name, colon, dims = part.rpartition(":")
+    name = name.strip()
+    if not colon or not name:
+        raise _bad_shape(flag, part, "is not name:d,d,...")
+    if name in found:
+        raise UsageError(
+            f"--{flag} names an input twice", code="E10002", where={"flag": f"--{flag}", "tensor": name},
+            remedy="give each input one shape",
+        )  # fmt: skip
+    return name, dims
 
 
 def sizes(flag: str, value: str) -> dict[str, list[int]]:

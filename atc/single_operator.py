@@ -17,6 +17,7 @@ from onnx import NodeProto, defs, helper, numpy_helper
 
 from atc.conversion import convert
 from atc.options import Options
+from atc.usage import nearest
 from tensor_types.dtypes import DTYPES, DType
 
 Tensor = tuple[DType, tuple[int, ...]]
@@ -139,11 +140,13 @@ def compile_operator(
     else:
         name = _RENAMED.get(kind, kind)
         if not defs.has(name, _OPSET):
-            raise LookupError(f"there is no operator {kind}")
-        known = defs.get_schema(name, _OPSET).attributes
-        unknown = [a for a in attributes if a not in known]
+            known = {*_BUILDERS, *_RENAMED, *(schema.name for schema in defs.get_all_schemas())}
+            guess = nearest(kind, sorted(known))
+            raise LookupError(f"there is no operator {kind}{guess and f', did you mean {guess}?'}")
+        allowed = defs.get_schema(name, _OPSET).attributes
+        unknown = [a for a in attributes if a not in allowed]
         if unknown:
-            raise LookupError(f"{kind} has no attribute {unknown[0]}; it has {', '.join(known) or 'none'}")
+            raise LookupError(f"{kind} has no attribute {unknown[0]}; it has {', '.join(allowed) or 'none'}")
         model.nodes.append(
             helper.make_node(name, model.names, [f"y{n}" for n in range(len(outputs))], name="n", **attributes)
         )

@@ -71,13 +71,17 @@ def _by_name(
             raise _refused("E10016", f"the model has no input {key!r}{meant}", protos, key)
 
 
+_NO_NAMES = ("", "?", "-1", "None")
+"""What exporters write for a dim that has no name of its own."""
+
+
 class _DimNames:
     """Legal dim names for those of the file: equal names stay equal, different ones different."""
 
     def __init__(self, protos: Iterable[onnx.ValueInfoProto]) -> None:
         self._taken: set[str] = set()
         self._given: dict[str, str] = {}
-        found = [d.dim_param for p in protos for d in p.type.tensor_type.shape.dim if d.dim_param not in ("", "?")]
+        found = [d.dim_param for p in protos for d in p.type.tensor_type.shape.dim if d.dim_param not in _NO_NAMES]
         for source in sorted(set(found), key=lambda name: (_legal(name) != name, found.index(name))):
             self._given[source] = self._free(source)  # names that are legal as they are come first
 
@@ -115,7 +119,7 @@ def _declared(proto: onnx.ValueInfoProto, names: _DimNames) -> Shape:
     for axis, extent in enumerate(tensor.shape.dim):
         if extent.HasField("dim_value") and extent.dim_value >= 0:
             out.append(int(extent.dim_value))
-        elif extent.dim_param not in ("", "?"):
+        elif extent.dim_param not in _NO_NAMES:
             out.append(names.named(extent.dim_param))
         else:
             out.append(names.unnamed(proto.name, axis))
@@ -139,7 +143,8 @@ def _apply(
         low, high = extent if isinstance(extent, tuple) else (extent, extent)
         if isinstance(own, int):
             if not (low <= own and (high is None or own <= high)):
-                raise _refused("E10050", f"axis {axis} is {own} in the model, not {_shown(extent)}", protos, name)
+                reason = f"axis {axis} is {own} in the model, not {_shown(extent)}"
+                raise _refused("E10050", reason, protos, name, "; export it with an open dim there for other sizes")
             continue
         if low < 1 or (high is not None and high < low):
             raise _refused("E10011", f"axis {axis} is {_shown(extent)}, but must be positive or -1", protos, name)
@@ -164,11 +169,14 @@ def _shown(extent: DimWish) -> str:
     return str(low) if low == high else f"{low}~{'' if high is None else high}"
 
 
-def _refused(code: str, reason: str, protos: Mapping[str, onnx.ValueInfoProto], name: str) -> InvalidModel:
+def _refused(
+    code: str, reason: str, protos: Mapping[str, onnx.ValueInfoProto], name: str, more: str = ""
+) -> InvalidModel:
     known = "; ".join(_declared_text(p) for p in protos.values())
     return InvalidModel(
-        reason, code=code, where={"tensor": name, "flag": "--input_shape"}, remedy=f"the model's inputs are {known}"
-    )
+        reason, code=code, where={"tensor": name, "flag": "--input_shape"},
+        remedy=f"the model's inputs are {known}{more}",
+    )  # fmt: skip
 
 
 def _declared_text(proto: onnx.ValueInfoProto) -> str:

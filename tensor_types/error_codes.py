@@ -33,7 +33,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E10010": ErrorCode("`--log` has a level that there is not", 2, "debug, info, warning, error or null"),
     "E10011": ErrorCode("`--input_shape` holds a dim that is neither positive nor -1", 3, "give another dim"),
     "E10013": ErrorCode("`--input_shape` holds a size that is too large", 2, "give a smaller one"),
-    "E10016": ErrorCode("`--input_shape` names an input that the model has not", 3, "use one that the message lists"),
+    "E10016": ErrorCode("A flag names an input, node or tensor that is not there", 3, "use one that the message lists"),
     "E10017": ErrorCode("A flag for inputs names a node that is none", 2, "use one that the message lists"),
     "E10018": ErrorCode("`--dynamic_batch_size` with another open dim", 2, "fix the others in `--input_shape`"),
     "E10019": ErrorCode("`--dynamic_image_size` with another open dim", 2, "fix the others in `--input_shape`"),

@@ -222,3 +222,14 @@ def test_options_of_no_flag_are_left_out_on_wish(tmp_path):
         raw_file(tmp_path, whole)
     with pytest.raises(UsageError, match="cannot be read"):
         Options.of({"raw_ge_options": str(tmp_path / "none.json")})
+
+
+def test_every_wrong_dim_of_a_text_is_told(atc, mlp):
+    error = refused(atc, *words(mlp, "--input_shape= x :1,0;y:-2,3"))
+    assert [e["code"] for e in error["errors"]] == ["E10011", "E10011"]
+    assert "'x :1,0' holds 0" in error["errors"][0]["message"] and "'y:-2,3'" in error["errors"][1]["message"]
+
+
+def test_a_name_of_no_pass_is_told_with_the_nearest():
+    (note,) = Options.of({"optimization_switch": "SoftmaxFusionPas:off"}).notes
+    assert "SoftmaxFusionPas (did you mean SoftmaxFusionPass?)" in note

@@ -63,6 +63,12 @@ def test_only_a_check(atc, mlp, tmp_path):
     assert atc("--mode=3", f"--model={mlp}", "--framework=5")[0] == 0
     assert json.loads((tmp_path / "check_result.json").read_text())["result"] == "success"
     assert not (tmp_path / "out.om").exists()
+    node = helper.make_node("Frobnicate", ["x"], ["y"], name="fr")
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [2])] for n in "xy"]
+    onnx.save(helper.make_model(helper.make_graph([node], "g", *ends)), tmp_path / "u.onnx")
+    code, _, err = atc("--mode=3", "--model=u.onnx", "--framework=5")
+    assert code == 4 and "E16002" in err and "Frobnicate" in err and "of node fr" in err
+    assert json.loads((tmp_path / "check_result.json").read_text())["fail"] == 1
 
 
 @pytest.mark.parametrize(

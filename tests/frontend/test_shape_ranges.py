@@ -51,3 +51,12 @@ def test_wishes_that_cannot_be(model, wishes, code, said):
         read_model(model, wishes)
     assert caught.value.code == code and said in caught.value.message
     assert "a:0: f32[n, t, 8]" in caught.value.remedy
+
+
+def test_placeholders_are_no_names(tmp_path):
+    """What exporters write where a dim has no name does not tie dims to each other."""
+    node = h.make_node("Neg", ["x"], ["y"])
+    ends = [h.make_tensor_value_info("x", T.FLOAT, ["-1", 3, "-1", "None"])], [h.make_tensor_value_info("y", T.FLOAT, None)]
+    onnx.save(h.make_model(h.make_graph([node], "g", *ends), opset_imports=[h.make_opsetid("", 13)]), tmp_path / "m.onnx")
+    (x,) = read_model(tmp_path / "m.onnx", {"x": [1, 3, 48, -1]}).inputs
+    assert [str(d) for d in x.shape] == ["1", "3", "48", "x_3"]
