@@ -52,7 +52,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
         np.sum(np.square(x.astype(np.float64)), axis=axis, keepdims=keepdims)
     ),
     "ReduceSumSquare": lambda x, axis, keepdims: np.sum(np.square(x), axis=axis, keepdims=keepdims),
-    "ReduceLogSum": lambda x, axis, keepdims: np.log(np.sum(x, axis=axis, keepdims=keepdims)),
+    "ReduceLogSum": lambda x, axis, keepdims: np.log(np.sum(x.astype(np.float64), axis=axis, keepdims=keepdims)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 
@@ -112,6 +112,8 @@ def _log_softmax(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 def _hardmax(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     array, axis = np.asarray(inputs[0]), attrs.get("axis", -1)
     result = np.zeros_like(array)
+    if not array.size:
+        return result
     np.put_along_axis(result, np.expand_dims(np.argmax(array, axis), axis), np.ones((), array.dtype), axis)
     return result
 

@@ -239,7 +239,8 @@ class _Lowering:
         task = self.task
         assert self.x.shape is not None
         axes = transposed_axes(self.anchor, self.x.shape[2:], self.shape[2:], kernel)
-        sizes = [task.extent(a.size, 1) for a in axes]
+        least = [max(0, -(-(a.before + a.after - a.reach) // a.stride) + 1) for a in axes]  # no output is below 0
+        sizes = [task.extent(a.size, low) for a, low in zip(axes, least, strict=True)]
         program = [
             Axis(size, task.relate(a.out, (size - 1) * a.stride + a.reach - a.before - a.after), a.kernel, a.stride,
                  a.dilation, a.before, a.after)

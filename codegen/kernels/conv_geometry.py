@@ -95,7 +95,7 @@ def axis_lows(axes: Sequence[Axis]) -> Mapping[Dim, int]:
     """The least size of each input axis, by graph dim, with which every output has at least one position."""
     lows: dict[Dim, int] = {}
     for a in axes:
-        lows[a.size] = max(lows.get(a.size, 1), a.reach - a.before - a.after)
+        lows[a.size] = max(lows.get(a.size, 0), a.reach - a.before - a.after)
     return lows
 
 

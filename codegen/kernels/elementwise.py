@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from codegen.kernels.block_emitter import BlockEmitter, Operand, Words, immediate, views
 from codegen.kernels.near_one import expm1, log1p
 from codegen.kernels.wide_integers import emit_wide, in_words
@@ -34,8 +36,9 @@ def _plain(op: str, **attrs: int | str) -> Rule:
 
 
 def _attr(node: Node, name: str, default: float) -> float:
+    """An attribute, which ONNX keeps in f32, as its defaults."""
     value = node.attrs.get(name, default)
-    return float(value)  # type: ignore[arg-type]
+    return float(np.float32(value))  # type: ignore[arg-type]
 
 
 class _Math:
@@ -198,8 +201,12 @@ def _hard_sigmoid(m: _Math, node: Node, xs: list[Operand]) -> Operand:
     return _clip(m, line, 0.0, 1.0)
 
 
+_SIXTH = float(np.float32(1 / 6))
+"""HardSwish is a HardSigmoid with this attribute."""
+
+
 def _hard_swish(m: _Math, node: Node, xs: list[Operand]) -> Operand:
-    return m("TMUL", xs[0], _clip(m, m("TADD", m("TMUL", xs[0], 1.0 / 6.0), 0.5), 0.0, 1.0))
+    return m("TMUL", xs[0], _clip(m, m("TADD", m("TMUL", xs[0], _SIXTH), 0.5), 0.0, 1.0))
 
 
 def _gelu(m: _Math, node: Node, xs: list[Operand]) -> Operand:
@@ -238,10 +245,19 @@ def _softsign(m: _Math, node: Node, xs: list[Operand]) -> Operand:
 
 def _shrink(m: _Math, node: Node, xs: list[Operand]) -> Operand:
     bias, lambd = _attr(node, "bias", 0.0), _attr(node, "lambd", 0.5)
-    if m.dtype.is_integer:
+    if m.dtype.is_integer and bias == int(bias):
         bias = int(bias)
     above = m("TSEL", m.test(xs[0], "gt", lambd), m("TSUB", xs[0], bias), Imm(0))
     return m("TSEL", m.test(xs[0], "lt", -lambd), m("TADD", xs[0], bias), above)
+
+
+def _shrink_rule(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
+    """Integers with a bias that is none are shrunk as f64: only the result is cut."""
+    dtype = node.output.dtype
+    if not dtype.is_integer or _attr(node, "bias", 0.0).is_integer():
+        return _formula(_shrink)(e, node, operands)
+    wide = [e.apply("TCVT", F64, o) for o in _given(operands)]
+    return e.apply("TCVT", dtype, _shrink(_Math(e, F64), node, wide))
 
 
 def _tan(m: _Math, node: Node, xs: list[Operand]) -> Operand:
@@ -344,7 +360,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "Mish": _formula(_mish),
     "Softplus": _formula(_softplus),
     "Softsign": _formula(_softsign),
-    "Shrink": _formula(_shrink),
+    "Shrink": _shrink_rule,
     "DequantizeLinear": _dequantize,
     "QuantizeLinear": _quantize,
 }

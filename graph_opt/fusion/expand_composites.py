@@ -5,14 +5,14 @@
     com.microsoft::Gelu(x)                      -> Gelu(x)
     SkipLayerNormalization(x, skip, ...)        -> LayerNormalization(x + skip [+ bias]), the sum a result as well
     SkipSimplifiedLayerNormalization(...)       -> RMSNormalization(x + skip [+ bias]), likewise
-    LpNormalization(x)                          -> x / max(norm of x, the least number above 0)
+    LpNormalization(x)                          -> 0 where the norm of x is 0, else x / norm
     MeanVarianceNormalization(x)                -> d = x - mean(x);  d / (sqrt(mean(d*d)) + 1e-9)
     NonMaxSuppression(boxes, scores, most, ...) -> SelectedBoxes(SelectBoxes(boxes, scores, ...) {most})
 
 Rules
 1. Mean and inverse deviation of the skip norms must be unused.
 2. The limit of NonMaxSuppression is a number, and so is that of boxes: the table has a place for each.
-3. The maximum makes a row of zeros stay zero, as LpNormalization has it.
+3. A row whose norm is 0, or underflows to 0, becomes zeros, as LpNormalization has it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from graph_opt.ir.ops.registry import content_of
 from graph_opt.ir.patterns import Declined, Match, OpPattern, Pattern, any_value, attribute, op, optional
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.rules import Rule, RulePass
+from tensor_types.dtypes import BF16, F16, F32
 
 _X, _GAMMA, _BETA = any_value("x"), any_value("gamma"), optional(any_value("beta"))
 _BIAS = optional(any_value("bias"))
@@ -62,12 +63,17 @@ def _skip_norm(operator: str, rewriter: Rewriter, match: Match) -> Declined | No
 
 
 def _lp_norm(rewriter: Rewriter, match: Match) -> None:
-    x, root = match["x"], match.root
-    type_ = x.dtype.numpy
+    x, root, narrow = match["x"], match.root, match["x"].dtype in (F16, BF16)
     axes = rewriter.constant(np.array([attribute(root, "axis")], np.int64), f"{root.name}/axes")
+    if narrow:  # a norm of small numbers would have few bits
+        x = match.insert(rewriter, "Cast", [x], {"to": F32.onnx})
     length = match.insert(rewriter, f"ReduceL{attribute(root, 'p')}", [x, axes], {"keepdims": 1})
-    least = rewriter.constant(np.nextafter(np.zeros((), type_), np.ones((), type_)), f"{root.name}/least")
-    match.become(rewriter, "Div", [x, match.insert(rewriter, "Max", [length, least])])
+    zero = rewriter.constant(np.zeros((), x.dtype.numpy), f"{root.name}/zero")
+    operands = [match.insert(rewriter, "Equal", [length, zero]), zero, match.insert(rewriter, "Div", [x, length])]
+    if narrow:
+        match.become(rewriter, "Cast", [match.insert(rewriter, "Where", operands)], {"to": root.output.dtype.onnx})
+    else:
+        match.become(rewriter, "Where", operands)
 
 
 def _mean_variance(rewriter: Rewriter, match: Match) -> None:

@@ -1,4 +1,4 @@
-"""python -m tests.conformance [--filter x] [--json F]: counts and reasons over the ONNX node tests."""
+"""python -m tests.conformance [--filter x] [--json F]: counts and reasons over the ONNX backend tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.conformance.model_cases import load_model_cases
 from tests.conformance.node_cases import Outcome, chosen, expected_failures, load_cases, run_case
 
 
@@ -20,11 +21,11 @@ def main() -> int:
     parser.add_argument("--names", action="store_true", help="print every case that did not pass")
     parser.add_argument("--part", default="1/1", help="i/n: every n-th case, starting with the i-th")
     options = parser.parse_args()
-    cases = load_cases()
+    cases = {name: (lambda case=case: case) for name, case in load_cases().items()} | load_model_cases()
     part, parts = (int(n) for n in options.part.split("/"))
     names = chosen(cases, options.filter)[part - 1 :: parts]
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = [run_case(cases[name], Path(folder)) for name in names]
+        outcomes = [run_case(cases[name](), Path(folder)) for name in names]
     print(table(outcomes))
     if options.names:
         for o in outcomes:
@@ -49,7 +50,8 @@ def table(outcomes: list[Outcome]) -> str:
             # Numbers and names differ from case to case; the reason is what is left.
             reason = re.sub(r"'[^']*'|\[[^\]]*\]|\d+(\.\d+)?(e[+-]?\d+)?", "#", outcome.reason)[:90]
             reasons[outcome.room, reason].append(outcome)
-    lines = [", ".join(f"{counts[s]} {s}" for s in ("passed", "failed", "unsupported"))]
+    native = sum(o.status == "passed" and o.native for o in outcomes)
+    lines = [", ".join(f"{counts[s]} {s}" for s in ("passed", "failed", "unsupported")) + f"; {native} wholly native"]
     for (room, reason), found in sorted(reasons.items(), key=lambda r: -len(r[1])):
         lines.append(f"{len(found):5} {room:10} {reason}  ({found[0].name})")
     return "\n".join(lines)

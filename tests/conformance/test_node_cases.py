@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.model_cases import load_model_cases
 from tests.conformance.node_cases import difference, expected_failures, load_cases, run_case
 
 SAMPLE = {
@@ -68,7 +69,7 @@ def test_a_wrong_result_is_seen() -> None:
 def test_all_cases(chunk: int, tmp_path: Path) -> None:
     cases, known = load_cases(), expected_failures()
     if chunk == 0:
-        assert known.keys() <= cases.keys(), "names without a case are listed"
+        assert known.keys() <= cases.keys() | load_model_cases().keys(), "names without a case are listed"
     wrong = []
     for name in sorted(cases)[chunk::CHUNKS]:
         outcome = run_case(cases[name], tmp_path)
@@ -76,4 +77,18 @@ def test_all_cases(chunk: int, tmp_path: Path) -> None:
             wrong.append(f"{name} passes, but is listed as failing")
         if outcome.status != "passed" and name not in known:
             wrong.append(f"{name}: {outcome.reason}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_case_that_stands_in_files(tmp_path: Path) -> None:
+    outcome = run_case(load_model_cases()["simple/test_sequence_model3"](), tmp_path)
+    assert outcome.status == "passed", outcome.reason
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chunk", range(CHUNKS // 4))
+def test_all_cases_that_stand_in_files(chunk: int, tmp_path: Path) -> None:
+    cases, known = load_model_cases(), expected_failures()
+    outcomes = [run_case(cases[name](), tmp_path) for name in sorted(cases)[chunk :: CHUNKS // 4]]
+    wrong = [f"{o.name}: {o.status} {o.reason}" for o in outcomes if (o.status == "passed") == (o.name in known)]
     assert not wrong, "\n".join(wrong)
