@@ -26,6 +26,7 @@ from typing import Any
 
 from acl_runtime.om import WEIGHTS, FusedGraph, Package, PackageError, write_package
 from acl_runtime.stored_constants import StoredConstant, weights
+from tensor_types.json_text import parse_json
 from tensor_types.recipes import Recipe
 
 PORTABLE = "portable"
@@ -133,6 +134,6 @@ def json_bytes(value: Any) -> bytes:
 def json_section(package: Package, name: str) -> Any:
     """The value of a JSON section. PackageError if there is none or it is no JSON."""
     try:
-        return json.loads(bytes(package.section(name)))
-    except (ValueError, RecursionError) as error:
+        return parse_json(bytes(package.section(name)))
+    except ValueError as error:
         raise PackageError(f"section {name} is not JSON: {error}", remedy=_DAMAGED) from error

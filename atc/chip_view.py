@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from acl_runtime.om import Package, PackageError, open_package
 from acl_runtime.package_layout import chip_instance, section
 from atc.chip_instance import chip_line
 from atc.console import table
+from tensor_types.json_text import parse_json
 
 _FIELDS = {"kernels": int, "aicpu_nodes": list, "estimate_ms": (float, int, type(None)), "changes": dict,
            "layers": list, "scopes": dict}  # fmt: skip
@@ -35,7 +35,7 @@ def inspect_chip(path: Path, chip: str) -> dict[str, Any]:
 
 def _read(package: Package, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(bytes(package.section(name)))
+        found = parse_json(bytes(package.section(name)))
         _check(found, _FIELDS)
         for layer in found["layers"]:
             _check(layer, _LAYER)
@@ -45,7 +45,7 @@ def _read(package: Package, name: str) -> dict[str, Any]:
             if not all(isinstance(n, int) for n in sizes.values()):
                 raise ValueError("a size is no number")
         return dict(found)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise PackageError(
             f"section {name} is not valid: {error}", remedy="the file is damaged: convert the model again"
         ) from error

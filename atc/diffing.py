@@ -6,7 +6,6 @@ time stand side by side.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from atc.package_texts import graph_of, report_of
 from atc.run import session_inputs
 from atc.usage import UsageError
 from graph_opt.ir import Graph
+from tensor_types.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _package(path: Path) -> Side:
 
 def _profile(path: Path) -> Side:
     try:
-        record = json.loads(path.read_bytes())
+        record = parse_json(path.read_bytes())
         kernels = tuple(
             Kernel(str(k["name"]), str(k["family"]), str(k.get("kernel", k["name"])),
                    tuple(map(str, k["source_nodes"])) or (str(k["name"]),), float(k["ms"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from acl_runtime.plan_format import ModelPlan, PlanValue, read_plan
 from atc.package_texts import classes_of, report_of
 from tensor_types.dims import dmax
 from tensor_types.dtypes import DTYPES
+from tensor_types.json_text import parse_json
 
 IR_STAGES = ("read", "optimised", "programs")
 
@@ -126,8 +126,8 @@ def _tensor(value: PlanValue) -> dict[str, Any]:
 
 def _json(package: Package, name: str) -> Any:
     try:
-        return json.loads(bytes(package.section(name)))
-    except (ValueError, RecursionError) as error:
+        return parse_json(bytes(package.section(name)))
+    except ValueError as error:
         raise PackageError(
             f"section {name} is not JSON: {error}", remedy="the file is damaged: convert the model again"
         ) from error

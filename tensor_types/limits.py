@@ -30,6 +30,7 @@ LIMITS: Mapping[str, Limit] = {
     "run_seconds": Limit(86_400, "seconds of one run, as far as it runs loops and operators of the AI CPU"),
     "tensor_bytes": Limit(1 << 33, "bytes of one result of an AI CPU operator that makes much of little"),
     "section_bytes": Limit(1 << 28, "bytes of one compressed section of a package"),
+    "json_bytes": Limit(1 << 30, "bytes of memory that the values of one JSON text take, about"),
     "arena_bytes": Limit(1 << 38, "bytes for the intermediate tensors of one run"),
     "function_nodes": Limit(1 << 18, "nodes of a model with its functions written out"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import math
 import mmap
 import os
@@ -16,6 +15,7 @@ import numpy as np
 
 from tensor_types.dtypes import DTYPES
 from tensor_types.error_codes import OPEN_FAILED
+from tensor_types.json_text import parse_json
 
 from . import container, model_def, outer
 from .container import Section, SectionKind
@@ -166,8 +166,8 @@ def _decode_header(data: memoryview) -> dict[str, Any]:
     if len(data) > MAX_HEADER_BYTES:
         raise PackageError(f"the header has {len(data)} bytes, the limit is {MAX_HEADER_BYTES}", remedy=_DAMAGED)
     try:
-        header = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
+        header = parse_json(bytes(data))
+    except ValueError as error:
         raise PackageError(f"the header is not JSON: {error}", remedy=_DAMAGED) from error
     if not isinstance(header, dict):
         raise PackageError("the header is not a JSON object", remedy=_DAMAGED)

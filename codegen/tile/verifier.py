@@ -180,7 +180,7 @@ class _Verifier:
             return
         for name in sorted(names(value)):
             axis = _AXIS.fullmatch(name)
-            fine = int(axis[1]) < len(axes) if axis else name in self.ranges
+            fine = name in self.ranges if axis is None else name in map("_{}".format, range(len(axes)))
             self.require(fine, f"{name} is not defined")
         self.require(self.divisors(value), f"a divisor in {value} may be below 1")
         bounds = self.magnitudes

@@ -148,7 +148,7 @@ class Case:
         try:
             interpret(program, wanted, dims)
         except TaskStatus as ended:
-            status = ended.code | ended.index << 8
+            status = ((ended.code | ended.index << 8) + (1 << 63)) % (1 << 64) - (1 << 63)
         except InterpreterError as error:
             if "undefined" not in str(error):
                 raise

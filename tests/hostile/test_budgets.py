@@ -17,6 +17,7 @@ from frontend import read_model
 from tensor_types import dim_text, dims
 from tensor_types.effort import TooMuchWork, effort
 from tensor_types.errors import EnvironmentProblem, InvalidModel, ResourceLimit
+from tensor_types.json_text import parse_json
 from tensor_types.limits import limit
 
 HOST = target("x86-64-v3")
@@ -54,6 +55,24 @@ def test_verification_has_a_budget_that_can_be_set(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OPENATC_LIMITS", "verify_step=100")
     with pytest.raises(EnvironmentProblem, match="names are"):
         verify(parse_program(text), HOST)
+
+
+@pytest.mark.parametrize("filling", [b"[],", b'{"a":1},', b"1,", b'"",'])
+def test_values_of_a_json_text_are_asked_for_before_they_are_made(filling: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of brackets deflates to a kilobyte and inflates to sixty megabytes of lists."""
+    text = b"[" + filling * ((1 << 21) // len(filling)) + b"0]"
+    monkeypatch.setenv("OPENATC_LIMITS", "json_bytes=1e7")
+    with pytest.raises(ResourceLimit, match="JSON"):
+        parse_json(text)
+    with pytest.raises(ResourceLimit, match="JSON"):
+        parse_json(text.decode())
+    monkeypatch.delenv("OPENATC_LIMITS")
+    assert len(parse_json(text)) > 200_000
+
+
+def test_only_axes_have_their_names() -> None:
+    with pytest.raises(VerifyError, match="_00 is not defined"):
+        verify(parse_program("program p () { param out y: f32[16] body { TEXPANDS y[_00]{16}, 1.0 } }"), HOST)
 
 
 def test_products_of_sums_are_refused() -> None:
