@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import gcd
+from threading import Lock
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from tensor_types.effort import TooMuchWork, spend
 
@@ -29,31 +30,52 @@ MAX_TEXT = 1 << 14
 """Longest text of one non-linear term, in characters."""
 
 
-@dataclass(frozen=True)
 class Atom:
-    """A named dim (`kind` 'dim') or a non-linear term ('floordiv', 'mod', 'min', 'max') of two dims."""
+    """A named dim (`kind` 'dim') or a non-linear term ('floordiv', 'mod', 'min', 'max') of two dims.
 
+    There is one object for each: atoms that are equal are the same, so they are compared and hashed as objects.
+    """
+
+    __slots__ = ("kind", "name", "args", "_names", "_text", "__weakref__")
     kind: str
-    name: str = ""
-    args: tuple[Dim, ...] = ()
+    name: str
+    args: tuple[Dim, ...]
 
-    def __hash__(self) -> int:
-        return self._hash
+    def __new__(cls, kind: str, name: str = "", args: tuple[Dim, ...] = ()) -> Atom:
+        key = kind, name, args
+        found = _atoms.get(key)
+        if found is None:
+            with _atoms_lock:
+                found = _atoms.get(key)
+                if found is None:
+                    found = object.__new__(cls)
+                    found.kind, found.name, found.args = key
+                    found._names = found._text = None
+                    _atoms[key] = found
+        return found
 
-    def __str__(self) -> str:
-        return self.name if self.kind == "dim" else self._text
+    def __reduce__(self) -> tuple[type[Atom], tuple[str, str, tuple[Dim, ...]]]:
+        return Atom, (self.kind, self.name, self.args)
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.kind, self.name, self.args))
+    _names: frozenset[str] | None
+    _text: str | None
 
-    @cached_property
+    @property
     def names(self) -> frozenset[str]:
         """Every dim name that occurs in it."""
-        return frozenset({self.name}) if self.kind == "dim" else frozenset().union(*map(names, self.args))
+        if self._names is None:
+            self._names = frozenset({self.name}) if self.kind == "dim" else frozenset().union(*map(names, self.args))
+        return self._names
 
-    @cached_property
-    def _text(self) -> str:
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = self.name if self.kind == "dim" else self._written()
+        return self._text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _written(self) -> str:
         if self.kind in ("min", "max"):
             text = f"{self.kind}({', '.join(str(a) for a in self.args)})"
         else:
@@ -62,6 +84,10 @@ class Atom:
         if len(text) > MAX_TEXT:
             raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
         return text
+
+
+_atoms: WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom] = WeakValueDictionary()
+_atoms_lock = Lock()
 
 
 Monomial: TypeAlias = tuple[Atom, ...]
@@ -85,7 +111,7 @@ class Expr:
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
-        self._hash = hash(terms)
+        self._hash: int | None = None
         self._names: frozenset[str] | None = None
 
     @property
@@ -93,10 +119,12 @@ class Expr:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.terms)
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+        return self is other or (isinstance(other, Expr) and self.terms == other.terms)
 
     def __repr__(self) -> str:
         return str(self)
@@ -127,6 +155,8 @@ class Expr:
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, int):
+            if other == 1:
+                return self
             return Expr(tuple((m, f * other) for m, f in self.terms)) if other else 0
         product: dict[Monomial, int] = {}
         factor = terms(other)
@@ -136,7 +166,7 @@ class Expr:
             raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
         for left, a in self.terms:
             for right, b in factor:
-                key = tuple(sorted(left + right, key=str))
+                key = tuple(sorted(left + right, key=str)) if left and right else left or right
                 product[key] = product.get(key, 0) + a * b
         return make(product)
 
@@ -172,11 +202,13 @@ def make(terms: Mapping[Monomial, int]) -> Dim:
         raise TooMuchWork("an expression of sizes is too large", remedy="use fewer or simpler symbolic sizes")
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
-    return Expr(tuple(sorted(kept, key=lambda t: _order(t[0]))))
+    return Expr(tuple(sorted(kept, key=lambda t: _order(t[0])) if len(kept) > 1 else kept))
 
 
 def _sum(left: Dim, right: Dim, sign: int) -> Dim:
     if isinstance(right, int) and isinstance(left, Expr):
+        if not right:
+            return left
         # The constant is the last term.
         head = left.terms if left.terms[-1][0] else left.terms[:-1]
         constant = sign * right + (0 if left.terms[-1][0] else left.terms[-1][1])
@@ -385,11 +417,15 @@ def has_extrema(value: Dim) -> bool:
 
 def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     """The value with dims replaced; names that `env` lacks stay."""
-    if isinstance(value, int) or not env:
+    if isinstance(value, int) or not env or names(value).isdisjoint(env):
         return value
     spend(len(value.terms))
     total: Dim = 0
+    kept: dict[Monomial, int] = {}
     for monomial, factor in value.terms:
+        if all(atom.names.isdisjoint(env) for atom in monomial):
+            kept[monomial] = factor
+            continue
         part: Dim = factor
         for atom in monomial:
             if atom.kind == "dim":
@@ -397,7 +433,7 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
             else:
                 part = part * OPERATIONS[atom.kind](*(substitute(a, env) for a in atom.args))
         total = total + part
-    return total
+    return make(kept) + total
 
 
 def replace(value: Dim, env: Mapping[Expr, Dim]) -> Dim:

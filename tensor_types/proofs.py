@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TypeAlias
 
-from tensor_types.dims import OPERATIONS, Atom, Dim, make, mod, named, names, terms
+from tensor_types.dims import OPERATIONS, Atom, Dim, Monomial, make, mod, named, names, terms
 from tensor_types.effort import TooMuchWork, effort, exhausted, spend
 
 _PROOF_STEPS = 200_000
@@ -215,9 +215,13 @@ class Proofs:
 def _replace(value: Dim, old: Atom, new: Dim) -> Dim:
     """The value with every top-level occurrence of an atom replaced."""
     total: Dim = 0
+    kept: dict[Monomial, int] = {}
     for monomial, factor in terms(value):
+        if old not in monomial:
+            kept[monomial] = factor
+            continue
         part: Dim = factor
         for atom in monomial:
             part = part * (new if atom == old else named(atom))
         total = total + part
-    return total
+    return make(kept) + total

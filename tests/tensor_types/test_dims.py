@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -163,3 +165,15 @@ def test_refuses_what_is_false(a: Dim, b: Dim, ranges: dict[str, Range]) -> None
 def test_malformed_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)
+
+
+def test_equal_atoms_are_one_object_however_they_are_made():
+    there = pickle.loads(pickle.dumps(dim("m") // 3 + 1))
+    assert there == dim("m") // 3 + 1 and there.terms[0][0][0] is (dim("m") // 3).terms[0][0][0]
+    made = []
+    threads = [Thread(target=lambda: made.append([mod(dim("n"), k) for k in range(2, 200)])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(row == made[0] for row in made) and len(made) == 4
