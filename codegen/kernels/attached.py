@@ -45,14 +45,16 @@ class Attached:
             paths.require(I32 if in_words(n.output.dtype, paths.target) else n.output.dtype)
         operands = {**self._numbers, **given}
         for name, value in self.extras.items():
-            seen = view(value)
-            if in_words(value.dtype, paths.target) and paths.builder.element_type(seen) == I32:
-                words = (seen, above(seen))
-                operands[name] = Words(*(paths.vector_input(word, emitter.shape, I32) for word in words))
-            else:
-                operands[name] = paths.vector_input(seen, emitter.shape, value.dtype)
+            operands[name] = vector_operand(paths, value, view(value), emitter.shape)
         emitter.run(self.nodes, operands, keep)
         return operands
+
+
+def vector_operand(paths: MemoryPaths, value: Value, seen: View, shape: Sequence[int]) -> View | Words:
+    """A value where the vector engine reads it, `seen` over a block of that shape."""
+    if in_words(value.dtype, paths.target) and paths.builder.element_type(seen) == I32:
+        return Words(*(paths.vector_input(word, shape, I32) for word in (seen, above(seen))))
+    return paths.vector_input(seen, shape, value.dtype)
 
 
 def store_results(

@@ -14,6 +14,7 @@ from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.reduction_passes import ARG, Chunk, ReductionPasses, neutral
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.kernels.wide_integers import in_words
+from codegen.kernels.wide_sums import sum_of_words
 from codegen.targets.target import Target
 from codegen.tile.ir import Imm, View
 from graph_opt.ir.core import Node, Value
@@ -59,6 +60,8 @@ class _Lowering(ReductionPasses):
 
     def _reduce(self) -> Operand:
         op, small, compute = self.op, self.small, self.compute
+        if in_words(self.dtype, self.paths.target):
+            return sum_of_words(self)
         plain: dict[str, str] = {"ReduceSum": "TROWSUM", "ReduceProd": "TROWPROD", "ReduceMean": "TROWSUM",
                                  "ReduceLogSum": "TROWSUM"}  # fmt: skip
         if op in ("ReduceMax", "ReduceMin"):
@@ -94,8 +97,8 @@ class _Lowering(ReductionPasses):
     def _position_in_chunks(self) -> View:
         """The first extreme over chunks: one that is better than what came before takes its place."""
         task, maximum = self.task, self.op == "ArgMax"
-        best, place, base = self._stat(self.compute), self._stat(I32), self._stat(I32)
-        here, at, better = self._stat(self.compute), self._stat(I32), self._stat(BOOL)
+        best, place, base = self.stat(self.compute), self.stat(I32), self.stat(I32)
+        here, at, better = self.stat(self.compute), self.stat(I32), self.stat(BOOL)
         low, high = (neutral("TROWMAX", self.compute), neutral("TROWMIN", self.compute))
         task.expands(best, low if maximum else high)
         task.expands(place, 0)
@@ -120,7 +123,7 @@ class _Lowering(ReductionPasses):
         out = self.anchor.output.dtype
         if self.paths.explicit:
             out = I32
-        stat = self._stat(out if out in (I32, I64) else I64)
+        stat = self.stat(out if out in (I32, I64) else I64)
         instruction = "TROWARGMAX" if self.op == "ArgMax" else "TROWARGMIN"
         last = {"last": 1} if self.anchor.attrs.get("select_last_index") else {}
         with self.passed() as chunk:
@@ -187,7 +190,7 @@ class _Lowering(ReductionPasses):
     def _log_of_sum(self, below: Callable[[Chunk], Operand], power: Callable[[Chunk], Operand]) -> View:
         """ln of a sum of e**x whose largest x are 0, exact to relative rounding: the first of these is left out."""
         compute, small = self.compute, self.small
-        ones, rest = self._stat(compute), self._stat(compute)
+        ones, rest = self.stat(compute), self.stat(compute)
         more = {} if self.whole else {"acc": 1}
         for stat in (ones, rest) if more else ():
             self.task.expands(stat, 0.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from codegen.kernels.attached import Attached, ViewOf
+from codegen.kernels.attached import Attached, ViewOf, vector_operand
 from codegen.kernels.block_emitter import Operand, immediate
 from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
@@ -19,12 +19,13 @@ from codegen.kernels.region import blocks, grid_blocks
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.tiling import Tiling, halvings
+from codegen.kernels.wide_integers import in_words
 from codegen.targets.target import Target
 from codegen.tile.ir import Imm, View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, dmin, product
-from tensor_types.dtypes import BF16, F16, F32, DType
+from tensor_types.dtypes import BF16, F16, F32, I32, DType
 
 REDUCE = {
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
@@ -205,8 +206,13 @@ class ReductionPasses:
             raise NotLowerable(f"{self.op} on {self.dtype}")
         if self.normalises and not self.dtype.is_float:
             raise NotLowerable(f"{self.op} on {self.dtype}")
-        for dtype in (self.dtype, self.compute):
-            self.paths.require(dtype)
+        if in_words(self.dtype, self.paths.target):
+            if self.op != "ReduceSum":
+                raise NotLowerable(f"{self.op} of 64-bit integers in 32-bit words")
+            self.paths.require(I32)
+        else:
+            for dtype in (self.dtype, self.compute):
+                self.paths.require(dtype)
         if len(self.anchor.outputs) > 1 and any(v.uses for v in self.anchor.outputs[1:]):
             raise NotLowerable("mean and deviation as results")
         known = {v.name for v in self.anchor.outputs[1:]}
@@ -284,7 +290,8 @@ class ReductionPasses:
         name = self.source.name
         operands = self.prologue.emit(emitter, self.paths, self._viewer(index, extents), {}, [self.source])
         if name in self.values and name not in operands:
-            operands[name] = self._input(self.values[name], index, extents, emitter.shape)
+            seen = self.space.view(self.values[name], index, extents)
+            operands[name] = vector_operand(self.paths, self.values[name], seen, emitter.shape)
         x = operands[name]
         if isinstance(x, Imm):
             constant = emitter.tile(self.dtype)
@@ -301,7 +308,7 @@ class ReductionPasses:
     def _viewer(self, index: Sequence[Dim], extents: Sequence[Dim], role: str = "in") -> ViewOf:
         return lambda value: self.space.view(value, index, extents, role)
 
-    def _stat(self, dtype: DType | None = None) -> View:
+    def stat(self, dtype: DType | None = None) -> View:
         """A tile over the kept positions, as a view of them."""
         self._stats += 1
         tile = self.task.tile(f"s{self._stats}", dtype or self.compute, self.kept_shape or (1,))
@@ -315,7 +322,7 @@ class ReductionPasses:
     def accumulate(self, op: str, term: Callable[[Chunk], Operand], **attrs: int) -> View:
         """The reduction of `term` over all reduced positions."""
         dtype = self.compute
-        stat = self._stat(dtype)
+        stat = self.stat(dtype)
         if not self.whole:
             self.task.expands(stat, neutral(op, dtype))
             attrs["acc"] = 1

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from codegen.kernels.matmul import lower_matmul
+from codegen.kernels.reduction import lower_reduction
 from codegen.kernels.region import lower_region
 from tests.kernels.lowered import Case
 from tests.kernels.on_chips import check_on_chips
@@ -128,3 +129,37 @@ def test_a_mask_of_token_ids() -> None:
     }
     case = Case("region", ops, arrays, ["y", "f"], constants=["one", "far"])
     check_on_chips(case, lower_region, rtol=0, atol=0)
+
+
+class Sums(Case):
+    """onnxruntime rounds sums of 64-bit integers to doubles; numpy's wrap."""
+
+    def expected(self) -> dict[str, np.ndarray]:
+        if "z" not in self.arrays:
+            return {"y": np.asarray(self.arrays["x"].sum(tuple(self.arrays["axes"])))}
+        product = self.arrays["x"] * self.arrays["z"]
+        total = product.sum(tuple(self.arrays["axes"]), keepdims=True)
+        return {"m": product, "s": total, "y": total - self.arrays["one"]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 10), [1]), ((5, 10), [0]), ((5, 10), [0, 1]), ((3, 9001), [1]), ((5, 1), [1])]
+)
+def test_sums_wrap_as_64_bits_do(shape: tuple[int, int], axes: list[int]) -> None:
+    """Of sums of a few numbers and of several blocks, of words whose halves all carry among them."""
+    numbers = np.resize(NUMBERS, shape)
+    numbers[::2] = -1 - np.arange(shape[1])  # low words near 2**32
+    case = Sums("reduction", [("ReduceSum", ["x", "axes"], ["y"], {"keepdims": 0})],
+                {"x": numbers, "axes": np.array(axes)}, ["y"], constants=["axes"])  # fmt: skip
+    check_on_chips(case, lower_reduction, rtol=0, atol=0, exact=True)
+
+
+def test_a_sum_between_other_operators() -> None:
+    ops = [
+        ("Mul", ["x", "z"], ["m"], {}),
+        ("ReduceSum", ["m", "axes"], ["s"], {"keepdims": 1}),
+        ("Sub", ["s", "one"], ["y"], {}),
+    ]
+    arrays = {"x": NUMBERS, "z": OTHERS, "axes": np.array([1]), "one": np.array(1)}
+    case = Sums("reduction", ops, arrays, ["y"], constants=["axes", "one"])
+    check_on_chips(case, lower_reduction, rtol=0, atol=0, exact=True)
