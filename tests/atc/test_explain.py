@@ -38,6 +38,6 @@ def test_an_explanation_has_meaning_and_remedy(code):
 
 def test_the_command(atc):
     code, out, _ = atc("explain", "E10016")
-    assert code == 0 and "names an input that the model has not" in out
+    assert code == 0 and "names an input, node or tensor that is not there" in out
     code, out, _ = atc("explain", "E99999", "--json")
     assert code == 2 and "no code" in json.loads(out)["error"]["message"]
