@@ -22,7 +22,7 @@ import numpy as np
 
 from tensor_types.cook_toom import cook_toom
 from tensor_types.dims import Dim, ceildiv
-from tensor_types.dtypes import from_numpy
+from tensor_types.dtypes import F32, from_numpy
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Pad:
 @dataclass(frozen=True)
 class Transformed:
     """Axis `axis`, which holds the taps of a window, becomes the points of the scheme of `outputs` outputs
-    (`tensor_types.cook_toom`). Elements are rounded: the one step that has no way back."""
+    (`tensor_types.cook_toom`). Elements are rounded, those of 16 bits to f32: the one step that has no way back."""
 
     axis: int
     outputs: int
@@ -203,7 +203,12 @@ class Format:
 
 
 def to_points(array: np.ndarray, axis: int, outputs: int) -> np.ndarray:
-    """The taps along an axis as the points of a scheme, in the array's dtype. ValueError if there is no such scheme."""
+    """The taps along an axis as the points of a scheme, in the array's dtype, of 16 bits in f32.
+
+    ValueError if there is no such scheme.
+    """
+    if array.dtype.itemsize < F32.bytes:
+        array = array.astype(F32.numpy)
     taps, trail = array.shape[axis], array.shape[axis + 1 :]
     scheme = cook_toom(outputs, taps)
     matrix = np.array([[float(c) for c in row] for row in scheme.weights], array.dtype)

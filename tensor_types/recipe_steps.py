@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensor_types.cook_toom import cook_toom
-from tensor_types.dtypes import F16, DType
+from tensor_types.dtypes import F16, F32, DType
 from tensor_types.formats import Bits, to_points
 from tensor_types.recipe_base import Box, Recipe
 
@@ -181,7 +181,7 @@ class Points(_Step):
 
     @property
     def dtype(self) -> DType:  # type: ignore[override]
-        return self.of.dtype
+        return self.of.dtype if self.of.dtype.bits > 16 else F32
 
     def _own(self) -> Hashable:
         return self.axis, self.outputs

@@ -226,7 +226,9 @@ class _Lowering:
         task = self.task
         x = task.operand(self.x, shape=conv.input_shape())
         permute, packing = transformed_packing(conv, tiling)
-        weight = task.operand(self.w, shape=transformed_shape(conv, tiling), permute=permute, packing=packing)
+        weight = task.operand(
+            self.w, shape=transformed_shape(conv, tiling), permute=permute, packing=packing, dtype=F32
+        )
 
         def finish(acc: View, index: tuple[Dim, ...]) -> None:
             self._finish(space, acc, task.tile_shape(acc.base)[-len(conv.axes) - 1 :], index, False, self.bias)

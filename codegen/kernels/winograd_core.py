@@ -5,6 +5,8 @@ is transformed to as many points, by sums alone; for each point one matrix produ
 sums of these are the outputs, from which bias and epilogue go on as in `conv_core`. F(4x4, 3x3) multiplies 36 numbers
 where the sum over the window multiplies 144.
 
+f16 and bf16 numbers are converted as they are read; everything on the way is f32.
+
 Where things lie, for tiles T = T0 * T1 of a block:
 
     padded [positions of a row of tiles, axis 0][of the block, axis 1][channels of a part]
@@ -24,6 +26,7 @@ from math import prod
 
 from codegen.kernels.conv_core import ConvShape, Finish, extent_of, panel_width
 from codegen.kernels.conv_geometry import Axis, even_block
+from codegen.kernels.memory_paths import accumulator_dtype
 from codegen.kernels.operands import NotLowerable
 from codegen.kernels.tiling import Tiling, halvings
 from codegen.targets.target import Target
@@ -87,7 +90,9 @@ def winograd_tilings(shape: ConvShape, target: Target) -> Iterator[WinogradTilin
 
 def is_possible(shape: ConvShape, target: Target) -> bool:
     """True if there is a scheme for the convolution."""
-    if target.explicit_memory or shape.dtype != F32 or shape.plain or shape.groups > 1 or len(shape.axes) > 2:
+    if target.explicit_memory or shape.plain or shape.groups > 1 or len(shape.axes) > 2:
+        return False
+    if accumulator_dtype(shape.dtype) != F32:
         return False
     if any(a.stride > 1 or a.kernel not in _OUTPUTS for a in shape.axes) or max(shape.kernel) == 1:
         return False
@@ -104,7 +109,7 @@ def _usual_outputs(shape: ConvShape) -> list[int]:
 
 
 def _preferred(shape: ConvShape, target: Target) -> WinogradTiling:
-    lanes = target.vector_bytes // shape.dtype.bytes
+    lanes = target.vector_bytes // F32.bytes
     outputs = tuple(_OUTPUTS[a.kernel] for a in shape.axes)
     totals = [
         -(-n // (m * a.dilation)) * a.dilation
@@ -129,8 +134,9 @@ def is_faster(shape: ConvShape, target: Target) -> bool:
     if not is_possible(shape, target):
         return False
     tiling = _preferred(shape, target)
-    lanes = target.vector_bytes // shape.dtype.bytes
-    rate = target.cube.rate(shape.dtype)
+    lanes = target.vector_bytes // F32.bytes
+    rate = target.cube.rate(F32)
+    direct_rate = target.cube.rate(shape.dtype) or rate
     usual = _usual_outputs(shape)
     positions = shape.batch if isinstance(shape.batch, int) else 1
     runs = (n * a.dilation for n, a in zip(tiling.outputs, shape.axes, strict=True))
@@ -140,10 +146,10 @@ def is_faster(shape: ConvShape, target: Target) -> bool:
     points, taps = prod(s.points for s in schemes(shape, tiling)), prod(shape.kernel)
     features = -(-shape.features // lanes) * lanes
     channels = -(-shape.channels // lanes) * lanes
-    weights = shape.channels * features * shape.dtype.bytes / target.ddr_read
-    direct = max(positions * taps * shape.channels * features / rate, taps * weights)
+    weights = shape.channels * features / target.ddr_read
+    direct = max(positions * taps * shape.channels * features / direct_rate, taps * weights * shape.dtype.bytes)
     sums = tiles * points * (channels * tiling.split + features) // lanes * axes * _CYCLES_OF_A_POINT
-    products = max(tiles * points * shape.channels * features / rate * _PRODUCTS, points * weights)
+    products = max(tiles * points * shape.channels * features / rate * _PRODUCTS, points * weights * F32.bytes)
     return sums + products < _GAIN * direct
 
 
@@ -230,18 +236,18 @@ class Winograd:
         return self.shape.channels + _SKEW
 
     def _declare(self) -> None:
-        b, dtype, panel = self.b, self.shape.dtype, self.tiling.panel
+        b, panel = self.b, self.tiling.panel
         (_, across), (t0, t1) = self.schemes, self.tiles
         self.total = t0 * t1
         self.part = self._part()
         self.width = t1 * across.outputs + across.taps - 1
-        self.padded = b.tile("padded", dtype, (self.schemes[0].points, self.width, self.part))
-        self.columns = b.tile("columns", dtype, (self.schemes[0].points, self.width, self.part))
-        self.inputs = b.tile("x", dtype, (self.points, self.total, self._row()))
-        self.products = b.tile("y", dtype, (self.points, self.total, panel), "L0C")
+        self.padded = b.tile("padded", self.shape.dtype, (self.schemes[0].points, self.width, self.part))
+        self.columns = b.tile("columns", F32, (self.schemes[0].points, self.width, self.part))
+        self.inputs = b.tile("x", F32, (self.points, self.total, self._row()))
+        self.products = b.tile("y", F32, (self.points, self.total, panel), "L0C")
         down, across = self.schemes
-        self.rows = b.tile("rows", dtype, (down.outputs, across.points, t1, panel))
-        self.outputs = b.tile("o", dtype, (t0 * down.outputs, t1 * across.outputs, panel))
+        self.rows = b.tile("rows", F32, (down.outputs, across.points, t1, panel))
+        self.outputs = b.tile("o", F32, (t0 * down.outputs, t1 * across.outputs, panel))
 
     # Input
     def _transform_input(self, n: Dim, starts: Sequence[Dim]) -> None:
@@ -338,6 +344,7 @@ class Winograd:
         if scheme.points == 1:
             self.b.mov(result(0), source(0))
             return
+        source = self._converted(scheme.points, extents, source)
         for p in (0, scheme.points - 1):
             self._sum(result(p), [(c, source(k)) for k, c in enumerate(scheme.inputs[p])], last)
         for p in scheme.pairs:
@@ -348,6 +355,15 @@ class Winograd:
             part = self._sum(self._fresh(extents, last), [(c / factor, v) for c, v in odd], last)
             self._sum(result(p), [(Fraction(1), even), (factor, part)], last)
             self._sum(result(p + 1), [(Fraction(1), even), (-factor, part)], last)
+
+    def _converted(self, count: int, extents: Sequence[Dim], source: Source) -> Source:
+        """The sources as f32."""
+        if source(0).base != self.padded.name or self.padded.dtype == F32:
+            return source
+        wide = [self._fresh(extents, self.part) for _ in range(count)]
+        for k, view in enumerate(wide):
+            self.b.cvt(view, source(k))
+        return wide.__getitem__
 
     def _outputs(self, scheme: Scheme, extents: Sequence[Dim], source: Source, result: Source) -> None:
         """result(i) = sum over p of A[i][p] source(p); points of opposite sign enter as their sum or difference."""
@@ -369,7 +385,7 @@ class Winograd:
         """A sum on the way; it stays in registers. `last` bounds the innermost extent."""
         self.sums += 1
         sizes = [n for n in extents[:-1] if isinstance(n, int)]
-        tile = self.b.tile(f"s{self.sums}", self.shape.dtype, (*sizes, last))
+        tile = self.b.tile(f"s{self.sums}", F32, (*sizes, last))
         return tile.window((0,) * len(extents), extents)
 
     def _sum(self, result: View, terms: Sequence[tuple[Fraction, View]], last: int) -> View:

@@ -17,6 +17,7 @@ from codegen.kernels.conv_core import extent_of
 from codegen.kernels.winograd_core import Winograd
 from codegen.tile.ir import axis
 from tensor_types.dims import Dim, ceildiv, dmin
+from tensor_types.dtypes import F32
 
 
 class DilatedWinograd(Winograd):
@@ -32,13 +33,13 @@ class DilatedWinograd(Winograd):
         return [start], [a.out if whole else dmin(block, a.out - start)]
 
     def _declare(self) -> None:
-        b, dtype, panel, scheme = self.b, self.shape.dtype, self.tiling.panel, self.schemes[-1]
+        b, panel, scheme = self.b, self.tiling.panel, self.schemes[-1]
         self.total = self.runs * self.side
         self.part = self._part()
-        self.padded = b.tile("padded", dtype, (scheme.points, self.runs, self.side, self.part))
-        self.inputs = b.tile("x", dtype, (scheme.points, self.total, self._row()))
-        self.products = b.tile("y", dtype, (scheme.points, self.total, panel), "L0C")
-        self.outputs = b.tile("o", dtype, (self.runs * scheme.outputs, self.side, panel))
+        self.padded = b.tile("padded", self.shape.dtype, (scheme.points, self.runs, self.side, self.part))
+        self.inputs = b.tile("x", F32, (scheme.points, self.total, self._row()))
+        self.products = b.tile("y", F32, (scheme.points, self.total, panel), "L0C")
+        self.outputs = b.tile("o", F32, (self.runs * scheme.outputs, self.side, panel))
 
     def _tile_rows(self) -> int:
         return 1

@@ -18,6 +18,8 @@ MOVES = {"TLOAD", "TSTORE", "TMOV", "TEXTRACT", "TTRANS", "TEXPANDS"}
 
 _FLOAT = {"TADD": "fadd", "TSUB": "fsub", "TMUL": "fmul", "TDIV": "fdiv"}
 _INTEGER = {"TADD": "add", "TSUB": "sub", "TMUL": "mul", "TAND": "and", "TOR": "or", "TXOR": "xor"}
+_EXACT = frozenset(("TABS", "TNEG", "TMAX", "TMIN", "TRELU", "TSIGN"))
+"""Of numbers that f16 or bf16 hold they give such numbers."""
 _ROUNDING = {"TFLOOR": "llvm.floor", "TCEIL": "llvm.ceil", "TROUND": "llvm.roundeven", "TTRUNC": "llvm.trunc"}
 _COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _COMPARE_SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
@@ -51,6 +53,8 @@ def evaluate(code: VectorCode, instr: Instr, operands: list[Vec], dtype: DType) 
     if is_reduced(args[0].dtype):
         wide = [Vec(a.text, F32, a.lanes) for a in args]
         result = _float(code, instr, wide)
+        if instr.op in _EXACT:
+            return Vec(result.text, dtype, result.lanes)
         return round_to(code, result, dtype) if is_reduced(dtype) else result
     if args[0].dtype.is_float:
         return _float(code, instr, args)

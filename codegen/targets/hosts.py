@@ -44,7 +44,7 @@ class HostClass(Target):
 
 def _row(
     name: str, architecture: str, cpu: str, features: str, needs: frozenset[str], vector_bytes: int, registers: int,
-    engines: Engines, l2_bytes: int, l1_bytes: int = 32 << 10,
+    engines: Engines, l2_bytes: int, l1_bytes: int = 32 << 10, ddr_read: int = 4,
 ) -> HostClass:  # fmt: skip
     return HostClass(
         name=name,
@@ -55,7 +55,7 @@ def _row(
         cube_cores=1,
         vector_cores=1,
         clock_mhz=2500,
-        ddr_read=4,
+        ddr_read=ddr_read,
         l2_read=32,
         l2_write=32,
         l2_bytes=l2_bytes,
@@ -99,7 +99,7 @@ HOSTS = (
     _row("x86-64-v4-vnni", "x86_64", "x86-64-v4", "+avx512vnni", _VNNI, 64, 32, _AVX512_VNNI, 1 << 20),
     # VDPBF16PS does twice the work of an FMA on Zen; on Intel it takes four times as long and gains nothing.
     _row("x86-64-v4-bf16", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16", _VNNI | {"avx512bf16", "zen"}, 64, 32,
-         Engines(fma=True, masks=True, f16_conversion=True, dot_u8s8=True, dot_bf16=True), 1 << 20),
+         Engines(fma=True, masks=True, f16_conversion=True, dot_u8s8=True, dot_bf16=True), 1 << 20, ddr_read=8),
     _row("x86-64-amx", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16",
          _VNNI | {"avx512bf16", "amx-tile", "amx-int8", "amx-bf16"}, 64, 32,
          Engines(fma=True, masks=True, f16_conversion=True, dot_u8s8=True, tile_registers=True), 2 << 20),

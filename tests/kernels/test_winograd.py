@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from codegen.kernels.conv import lower_conv
 from codegen.kernels.operands import NotLowerable
@@ -54,6 +55,27 @@ def test_every_host_class(host: str) -> None:
     check(case, points("4x4 tiles=2x4 panel=32 split=1"), 1e-4, 1e-4, [host])
 
 
+@pytest.mark.parametrize(("x", "w", "words", "attrs"), [GEOMETRIES[i] for i in (0, 4, 6, 9)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16])
+def test_halves(
+    x: tuple[int, ...], w: tuple[int, ...], words: str, attrs: dict[str, Any], dtype: type
+) -> None:
+    """Halves are converted once; points, products and sums are f32, so the result has one rounding."""
+    case = conv_case(x, w, **attrs)
+    case.arrays, case.wide = {k: v.astype(dtype) for k, v in case.arrays.items()}, True
+    check(case, points(words), 1e-2 if dtype is bfloat16 else 1e-3, 1e-3, HOSTS[-1:])
+
+
+def test_the_estimate_knows_the_rate_of_halves() -> None:
+    """Against products of pairs of bf16 numbers the points, which are f32, have to gain twice as much."""
+    pads = {"pads": [1, 1, 1, 1]}
+    for channels, way in ((64, "winograd"), (24, "conv")):
+        case = conv_case((1, channels, 28, 28), (channels, channels, 3, 3), **pads)
+        case.arrays, case.wide = {k: v.astype(bfloat16) for k, v in case.arrays.items()}, True
+        assert kind(case, "x86-64-v4-bf16") == way
+        assert kind(case, "x86-64-v4") == "winograd"
+
+
 @pytest.mark.parametrize("words", ["5x5 tiles=2x2 panel=16 split=1", "4 tiles=2 panel=16 split=1"])
 def test_what_has_no_scheme_is_refused(words: str) -> None:
     case = conv_case((1, 8, 9, 9), (8, 8, 3, 3))
@@ -81,7 +103,7 @@ def test_the_estimate_chooses() -> None:
     assert kind(conv_case((1, 512, 7, 7), (512, 512, 3, 3), **pads)) == "conv"
     half = conv_case((1, 64, 28, 28), (64, 64, 3, 3), **pads)
     half.arrays, half.wide = {k: v.astype(np.float16) for k, v in half.arrays.items()}, True
-    assert kind(half) == "conv"
+    assert kind(half) == "winograd"
 
 
 def exact(x: np.ndarray, w: np.ndarray) -> np.ndarray:
