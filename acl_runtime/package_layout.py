@@ -11,7 +11,7 @@ class/<host>/objects      optional: count u32, then (size u64) each, then the ob
 class/<host>/signature    optional: ed25519 signature of the objects (`acl_runtime.kernels.objects_digest`), 64 bytes
 chip/<name>/plan          the plan for one chip, as for a host class
 chip/<name>/programs      its tile programs, which the runtime interprets
-chip/<name>/graph         text of the graph that they were lowered from
+chip/<name>/graph         text of the graph that they were lowered from; none where `graph` is that
 chip/<name>/report        kernels with estimates, memory per scope, AI CPU nodes with reasons (JSON)
 """
 
@@ -104,7 +104,8 @@ def write_model(
         sections[section(chip_instance(chip), "programs")] = json_bytes(plan.pop("programs"))
         sections[section(chip_instance(chip), "plan")] = json_bytes(plan)
         sections[section(chip_instance(chip), "report")] = json_bytes(dict(made.report))
-        sections[section(chip_instance(chip), "graph")] = made.graph_text.encode()
+        if made.graph_text != graph_text:
+            sections[section(chip_instance(chip), "graph")] = made.graph_text.encode()
     names = {"classes": sorted(classes), "chips": sorted(chips or {})}
     deflated = {name for name in sections if name.rpartition("/")[2] in _DEFLATED}
     write_package(path, viewer, sections, {**(header or {}), **names}, deflated)

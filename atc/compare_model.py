@@ -239,8 +239,9 @@ class Comparer:
 def _graph(package: Path, chip: str | None) -> Graph:
     """The graph that the package's instance was lowered from."""
     opened = open_package(package)
-    name = "graph" if chip is None else section(chip_instance(chip), "graph")
-    if name not in opened:
+    own = "graph" if chip is None else section(chip_instance(chip), "graph")
+    name = own if own in opened else "graph"
+    if chip is not None and section(chip_instance(chip), "plan") not in opened:
         raise InvalidModel(
             f"the package has no graph of {chip}", where={"flag": "--soc"},
             remedy=f"convert the model again with --soc_version={chip}, or leave the package out",

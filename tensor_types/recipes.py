@@ -20,7 +20,7 @@ import numpy as np
 
 from tensor_types.dtypes import DType
 from tensor_types.formats import Bits, Format, Permute, Split, Transformed
-from tensor_types.recipe_base import SMALL, Box, Recipe, Source, arrays_asked_for, blocks, slices
+from tensor_types.recipe_base import SMALL, Box, Recipe, Source, arrays_asked_for, blocks, samples, slices
 from tensor_types.recipe_steps import (
     Cast,
     Computed,
@@ -132,5 +132,5 @@ def _pad(of: Recipe, axis: int, before: int, after: int) -> Recipe:
 
 __all__ = [
     "SMALL", "Box", "Computed", "Recipe", "Source", "arrays_asked_for", "blocks", "cast", "converted", "cut", "join",
-    "pack", "permute", "reshape", "scale", "stack", "unpack",
+    "pack", "permute", "reshape", "samples", "scale", "stack", "unpack",
 ]  # fmt: skip

@@ -11,7 +11,7 @@
       origin "src" = same %t
     }
 
-A constant is `dense [...]`, `splat 0.5`, `random seed N scale S` (normal numbers) or `elided "digest"` (read as zeros).
+A constant is `dense [...]`, `splat 0.5`, `random seed N scale S` (normal numbers) or `elided "mark"` (read as zeros).
 `if %c, !%d` are guards: the node runs only where %c is true and %d false. `?` for a shape is an unknown rank, `_` an
 absent input, `<...>` the content of a shape tensor. Output types may be left out when reading: inference fills them.
 Subgraphs follow the node as `body = graph ... { ... }`.
@@ -32,7 +32,7 @@ from tensor_types.dim_text import parse as parse_dim
 from tensor_types.dims import Dim
 from tensor_types.dtypes import F32, DType, dtype, from_numpy
 from tensor_types.formats import PLAIN, Format, parse_format
-from tensor_types.recipes import Source, blocks
+from tensor_types.recipes import Source, blocks, samples
 
 DENSE_LIMIT = 32
 """Constants of more elements are elided."""
@@ -127,10 +127,10 @@ def _data(value: Value) -> str:
         return recipe.content.words
     if recipe.size and value.dtype.kind not in ("handle", "complex"):
         first = next(blocks(recipe, 1)).reshape(-1)[0]
-        if all((part == first).all() for part in blocks(recipe)):
+        if all((part == first).all() for some in (samples, blocks) for part in some(recipe)):
             return f"splat {_number(first, value.dtype)}"
     if recipe.size > DENSE_LIMIT:
-        return f'elided "{recipe.digest[:8]}"'
+        return f'elided "{recipe.mark}"'
     return f"dense [{', '.join(_number(v, value.dtype) for v in recipe.array().reshape(-1))}]"
 
 

@@ -105,3 +105,13 @@ def test_weights_of_a_chip_are_made_of_the_hosts_and_cost_no_bytes(atc, tmp_path
     assert table[halves[0]]["steps"] == [["cast", "f16"]] and "offset" not in table[halves[0]]
     made = ConstantTable(package, table).canonical(halves[0])
     np.testing.assert_array_equal(made, small_models.random(8, 4).astype(np.float16))
+
+
+def test_the_text_of_a_graph_stands_once(atc, tmp_path):
+    """The graph of the chip with f32 products is the host's; the other one's has casts."""
+    _converted(atc, _product(TensorProto.FLOAT, [64, 64], tmp_path / "m.onnx"))
+    package = open_package(tmp_path / "m.om")
+    own = [chip for chip in CHIPS if section(chip_instance(chip), "graph") in package]
+    assert own == ["Ascend310P3"]
+    texts = [bytes(package.section(name)).decode() for name in ("graph", section(chip_instance(own[0]), "graph"))]
+    assert ["f16" in text for text in texts] == [False, True]
