@@ -22,7 +22,7 @@ from frontend.tensors import element_type, sparse_to_array, to_array
 from frontend.unsupported import unsupported_error, unsupported_in_file
 from graph_opt.ir import Graph, Node, Origin, Value, ops
 from graph_opt.ir.core import AttrValue
-from graph_opt.ir.infer import infer_node
+from graph_opt.ir.infer import infer_graph, infer_node
 from graph_opt.ir.ops.registry import content_of
 from tensor_types.dims import product
 from tensor_types.dtypes import BOOL, F32, HANDLE, I64, STR, DType, from_numpy
@@ -52,6 +52,7 @@ class _Importer:
         fed = [item for item in proto.input if item.name not in constants]
         shapes, ranges = input_shapes(fed, input_shape)
         graph = Graph(proto.name or "graph", dims=ranges)
+        before = dict(ranges)
         scope: ChainMap[str, Value] = ChainMap()
         for item in fed:
             self.add_input(graph, scope, item.name, (value_type(item), shapes[item.name]))
@@ -63,6 +64,8 @@ class _Importer:
             if unknown:
                 raise unsupported_error(unknown) from None
             raise
+        if any(graph.dims[name] != span for name, span in before.items()):
+            infer_graph(graph)  # nodes in front of those that raised a range
         for item, value in zip(proto.output, graph.outputs, strict=True):
             self.warnings += odd_output(item, value)
         graph.warnings = self.warnings

@@ -63,6 +63,10 @@ def _variadic(combine: Callable[[Dim, Dim], Dim] | None) -> Rule:
     return rule
 
 
+_LONGEST_OF_EITHER_SIGN = 60
+"""Longest text of a dividend that may be negative: its quotient has it twice, and quotients of quotients grow so."""
+
+
 def _div(ctx: Inference, a: Dim, b: Dim) -> Dim | None:
     if b == 0:
         return None
@@ -72,8 +76,14 @@ def _div(ctx: Inference, a: Dim, b: Dim) -> Dim | None:
         return floordiv(a, b) if mod(a, b) == 0 else None
     if isinstance(a, int) and isinstance(b, int):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    if not ctx.proves(1, b):
+        return None
     # ONNX rounds towards zero and a dim towards minus infinity, which agree for a >= 0.
-    return floordiv(a, b) if ctx.proves(0, a) and ctx.proves(1, b) else None
+    if ctx.proves(0, a):
+        return floordiv(a, b)
+    if len(str(a)) > _LONGEST_OF_EITHER_SIGN:
+        return None
+    return floordiv(dmax(a, 0), b) - floordiv(dmax(-a, 0), b)
 
 
 def _mod(ctx: Inference, a: Dim, b: Dim) -> Dim | None:

@@ -24,9 +24,13 @@ def window_extent(
             f"a window of {(kernel - 1) * dilation + 1} does not fit an extent of {extent + before + after}"
         )
     if isinstance(reach, Expr) and isinstance(kernel, int) and not ctx.proves(0, reach):
-        # An empty axis has no position; where a window does not fit an axis with elements, a run is refused.
-        window = ((kernel - 1) * dilation + 1) * dmin(extent, 1)
-        ctx.graph.requirements.setdefault(Requirement(extent + before + after, window, "window"), ctx.node.name)
+        # An empty axis has no position; where a window does not fit an axis with elements, a run is refused. Where an
+        # axis cannot be empty, or its extent would come out below 0 then, the window must fit.
+        whole = (kernel - 1) * dilation + 1
+        always = (before + after - whole) // stride + 1 < 0 or ctx.proves(1, extent)
+        if not (always and ctx.raises(reach, 0)):
+            window = whole * dmin(extent, 1)
+            ctx.graph.requirements.setdefault(Requirement(extent + before + after, window, "window"), ctx.node.name)
     if not ceil_mode:
         return floordiv(reach, stride) + 1
     # A last window that would start in the right padding is left out.

@@ -7,6 +7,7 @@ Attributes are declared as name -> default, or name -> one of TYPES when there i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Requirement, Value
-from tensor_types.dims import Dim, Expr, dim, dmax, dmin, names, product
+from tensor_types.dims import Dim, Expr, dim, dmax, dmin, evaluate, names, product, substitute
 from tensor_types.dtypes import DType
 from tensor_types.errors import InvalidModel
 from tensor_types.proofs import Range, prove_le, settle
@@ -30,6 +31,9 @@ CONTENT_LIMIT = 256
 """Longest tensor whose elements are followed as dims: shape arithmetic is far below, data far above."""
 
 KINDS = ("elementwise", "reduction", "cube", "movement", "control", "aicpu", "shape")
+
+_FURTHEST = 1 << 24
+"""Largest size that an operator may ask for of a dim."""
 
 Shape: TypeAlias = tuple[Dim, ...]
 Rule: TypeAlias = "Callable[[Inference], None]"
@@ -221,6 +225,22 @@ class Inference:
         if not prove_le(low, high, cast("Mapping[str, Range]", {**self.graph.dims, **raised})):
             return False
         self.graph.dims.update(raised)
+        return True
+
+    def raises(self, value: Dim, low: int) -> bool:
+        """Whether low <= value from some size on of the one named dim in it, and nowhere below; if so, the range of
+        that dim begins there from now on."""
+        name = next(iter(names(value)), "")
+        if len(names(value)) != 1 or name not in self.graph.dims or is_fresh(name):
+            return False
+        first, last = self.graph.dims[name]
+        if not isinstance(first, int) or not self.proves(value, substitute(value, {name: dim(name) + 1})):
+            return False
+        size = bisect_left(range(_FURTHEST), low, lo=first, key=lambda n: evaluate(value, {name: n}))
+        ranges = {**self.graph.dims, name: (size, last)}
+        if not prove_le(size, _FURTHEST if last is None else last, {}) or not prove_le(low, value, ranges):
+            return False
+        self.graph.dims[name] = (size, last)
         return True
 
     def agreed(self, dims: Iterable[Dim], *, broadcast: bool = False, of: Callable[[], str] = str) -> Dim:
