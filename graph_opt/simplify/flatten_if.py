@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.infer import infer_graph
@@ -12,14 +12,14 @@ from graph_opt.simplify.move_branch import move_branch
 from graph_opt.simplify.scopes import control_graphs
 from tensor_types.dims import product
 from tensor_types.dtypes import BOOL
-from tensor_types.proofs import Range, prove_le
 
 
 @dataclass(frozen=True)
 class FlattenIf:
     """Moves both branches out and joins each output with IfMerge(condition, then, else).
 
-    1. Both branches give each output the same dtype and shape, so that it has one place in memory.
+    1. Both branches give each output the same dtype and rank. Where extents differ, the run decides which they are, and
+       the merge is what tells them.
     2. The condition is known to be one bool: it guards tasks.
     3. Moved nodes get the guards of the If and its condition, in this order, before their own: a task runs only if all
        hold. IfMerge runs under the guards of the If alone.
@@ -35,7 +35,7 @@ class FlattenIf:
 
     def _flatten(self, graph: Graph) -> bool:
         changed = False
-        while node := next((n for n in graph.nodes if n.op == "If" and _joinable(graph, n)), None):
+        while node := next((n for n in graph.nodes if n.op == "If" and _joinable(n)), None):
             condition = node.inputs[0]
             assert condition is not None
             then = move_branch(graph, node, node.subgraphs["then_branch"], ((condition, True),))
@@ -55,19 +55,15 @@ class FlattenIf:
         return changed
 
 
-def _joinable(graph: Graph, node: Node) -> bool:
+def _joinable(node: Node) -> bool:
     condition = node.inputs[0]
     if condition is None or condition.shape is None or product(condition.shape) != 1 or condition.dtype != BOOL:
         return False
     sides = [node.subgraphs[key].outputs for key in ("then_branch", "else_branch")]
-    return all(_agree(graph, a, b) for a, b in zip(*sides, strict=True))
+    return all(_agree(a, b) for a, b in zip(*sides, strict=True))
 
 
-def _agree(graph: Graph, a: Value, b: Value) -> bool:
+def _agree(a: Value, b: Value) -> bool:
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return False
-    if a.dtype != b.dtype or a.format != b.format or a.dtype.kind == "handle":
-        return False
-    ranges = cast("dict[str, Range]", graph.dims)
-    pairs = zip(a.shape, b.shape, strict=True)
-    return all(x == y or (prove_le(x, y, ranges) and prove_le(y, x, ranges)) for x, y in pairs)
+    return a.dtype == b.dtype and a.format == b.format and a.dtype.kind != "handle"

@@ -66,7 +66,8 @@ def _merged(path: Path) -> None:
 def test_tokens_are_those_of_onnxruntime(tmp_path: Path) -> None:
     path, package = tmp_path / "merged.onnx", tmp_path / "merged.om"
     _merged(path)
-    atc.convert(path, package)
+    report = atc.convert(path, package)
+    assert {n["op"] for n in report.aicpu_nodes} == {"IfMerge"}  # what is joined: caches whose length the branch decides
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     caches = [np.zeros((1, HEADS, 0, SIZE), np.float32)] * 2
     fresh, want, used = [5, 9, 2], [], False

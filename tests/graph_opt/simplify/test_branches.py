@@ -113,17 +113,29 @@ def test_nested_flattening_keeps_the_numbers(c: bool, d: bool) -> None:
     np.testing.assert_array_equal(run(flat, feeds)["y"], run(before, feeds)["y"])
 
 
-def test_branches_of_different_shape_stay() -> None:
-    after(FlattenIf(), """\
-        graph g(%x: f32[n], %c: bool[]) -> (%y) {
-          %y: f32[u0] = If(%c)
-            then_branch = graph t() -> (%t) {
-              %t: f32[2*n] = Concat(%x, %x) {axis=0}
-            }
-            else_branch = graph e() -> (%e) {
-              %e: f32[n] = Neg(%x)
-            }
-        }""", changed=False)  # fmt: skip
+UNLIKE = """\
+    graph g(%x: f32[n], %c: bool[]) -> (%y) {
+      %y: f32[u0] = If(%c)
+        then_branch = graph t() -> (%t) {
+          %t: f32[2*n] = Concat(%x, %x) {axis=0}
+        }
+        else_branch = graph e() -> (%e) {
+          %e: f32[n] = Neg(%x)
+        }
+    }"""
+
+
+def test_branches_of_different_extents_meet_in_one_that_the_run_decides() -> None:
+    before, flat = graph_of(UNLIKE), graph_of(UNLIKE)
+    assert FlattenIf().apply(flat)
+    verify(flat)
+    assert body(to_text(flat))[-1] == "%y = IfMerge(%c, %t, %e)"
+    assert flat.outputs[0].shape == before.outputs[0].shape
+
+
+def test_branches_of_different_rank_stay() -> None:
+    after(FlattenIf(), UNLIKE.replace("f32[u0]", "f32[?]").replace("f32[n] = Neg(%x)", "f32[] = ReduceSum(%x) {keepdims=0}"),
+          changed=False)  # fmt: skip
 
 
 def test_guards_follow_a_condition_that_an_equal_one_replaces() -> None:
