@@ -36,11 +36,12 @@ _TABLE = (
         "simplify-arithmetic", "Exact rewrites: squares, divisions by powers of two, double negations, double Casts."
     ),
     PassRow("gather-by-position", "GatherND whose indices count along axes becomes the tensor seen along these axes."),
+    PassRow("scatter-by-position", "ScatterND whose indices count along axes becomes a Concat around what it writes."),
     PassRow("absorb-expands", "Element-wise operators broadcast by themselves instead of reading an Expand."),
     PassRow("eliminate-common-subexpressions", "Equal nodes and equal small constants are kept once."),
     PassRow("eliminate-dead-code", "Nodes, constants and dims that no output needs go.", required=True),
     PassRow("split-wide-operators", "Sums and extrema of more than 64 tensors become trees of such operators."),
-    PassRow("flatten-if", "Branches of an If that agree in shape become guarded nodes of the graph around it."),
+    PassRow("flatten-if", "Branches of an If that agree in rank become guarded nodes of the graph around it."),
     PassRow("dequantize-late", "DequantizeLinear moves behind what only picks or reorders the codes."),
     PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
     PassRow("fuse-narrow-products", "MatMul with a constant of codes of 8 bits at most keeps the codes."),

@@ -8,7 +8,7 @@ from codegen.kernels.attached import above, store_results
 from codegen.kernels.block_emitter import Operand, Words
 from codegen.kernels.elementwise import ElementwiseEmitter
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.movement_copy import MovementTiling, program_dim
+from codegen.kernels.movement_copy import MovementTiling
 from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.wide_integers import in_words
@@ -42,7 +42,7 @@ def lower_range(
     paths.require(I32 if wide else y.dtype)
     compute = F32 if y.dtype in (F16, BF16) else y.dtype
     counted = I32 if target.explicit_memory else I64  # a chip counts to 2**31, more than its memory holds
-    count = program_dim(task, length)
+    count = task.extent(length)  # as the run has it: less is proven of max(n, m)
     size = min(tiling.elements, -(-count // _ROW) * _ROW) if isinstance(count, int) else tiling.elements
     ramp, passed = paths.tile(counted, (size,)).window((0,), (size,)), paths.tile(counted, (1,))
     ones = paths.tile(counted, (size,)).window((0,), (size,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from codegen.kernels.memory_paths import MemoryPaths
-from codegen.kernels.movement_copy import program_dim
 from codegen.kernels.operands import shape_of
 from codegen.kernels.region_task import KernelTask
 from codegen.kernels.wide_integers import in_words
@@ -29,7 +28,7 @@ def lower_sizes(node: Node, op: Node, y: Value, target: Target) -> Record | None
         sizes = sizes[int(start) : None if end is None else int(end)]  # type: ignore[call-overload]
     task = KernelTask(node, "movement", target)
     paths = MemoryPaths(task, target)
-    numbers = [program_dim(task, size) for size in sizes]
+    numbers = [task.extent(size) for size in sizes]  # as the run has it: a size may be a quotient by one that is 0
     words = in_words(y.dtype, target)
     if words:  # no size has a sign, so the high word is the rest
         numbers = [word for size in numbers for word in (size, floordiv(size, _WORD))]

@@ -14,6 +14,7 @@ from graph_opt.simplify.fold_shapes import FoldShapes
 from graph_opt.simplify.gather_by_position import GatherByPosition
 from graph_opt.simplify.merge_transposes import MergeTransposes
 from graph_opt.simplify.remove_identities import RemoveIdentities
+from graph_opt.simplify.scatter_by_position import ScatterByPosition
 from graph_opt.simplify.select_branches import SelectBranches
 from graph_opt.simplify.simplify_arithmetic import SimplifyArithmetic
 from graph_opt.simplify.split_wide_operators import SplitWideOperators
@@ -29,6 +30,7 @@ __all__ = [
     "GatherByPosition",
     "MergeTransposes",
     "RemoveIdentities",
+    "ScatterByPosition",
     "SelectBranches",
     "SimplifyArithmetic",
     "SplitWideOperators",

@@ -14,11 +14,9 @@ import numpy as np
 
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
+from graph_opt.simplify.counted_axes import counted_from_0, parts_of
 from graph_opt.simplify.scopes import replace_nodes
 from tensor_types.dims import Dim
-
-_DEPTH = 16
-"""Operators between a Range and an index at most."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def _seen(rewriter: Rewriter, node: Node) -> Value | None:
     x, indices = node.input(0), node.input(1)
     if x is None or indices is None or x.shape is None or indices.shape is None or not x.format.is_plain:
         return None
-    parts = _parts(indices)
+    parts = parts_of(indices)
     spread = indices.shape[:-1]
     if parts is None or len(parts) > len(x.shape):
         return None
@@ -71,7 +69,7 @@ def _seen(rewriter: Rewriter, node: Node) -> Value | None:
 
 def _axes(parts: Sequence[Value], shape: Sequence[Dim], spread: Sequence[Dim]) -> list[int] | None:
     """The axis of the result along which each part counts; a part of zeros into an axis of one takes any of one."""
-    counted = [_counted(part) for part in parts]
+    counted = [counted_from_0(part) for part in parts]
     free = [axis for axis, extent in enumerate(spread) if extent == 1 and axis not in counted]
     axes: list[int] = []
     for part, axis, extent in zip(parts, counted, shape, strict=False):
@@ -81,61 +79,3 @@ def _axes(parts: Sequence[Value], shape: Sequence[Dim], spread: Sequence[Dim]) -
             return None
         axes.append(axis)
     return axes
-
-
-def _parts(indices: Value) -> list[Value] | None:
-    """What is joined along the last axis, each one wide there."""
-    join = indices.producer
-    if join is None:
-        return None
-    if join.op != "Concat":
-        return [indices] if indices.shape is not None and indices.shape[-1] == 1 else None
-    axis = int(join.attrs.get("axis", 0)) % indices.rank  # type: ignore[call-overload]
-    parts = [v for v in join.inputs if v is not None]
-    thin = all(v.shape is not None and v.shape[-1] == 1 for v in parts)
-    return parts if axis == indices.rank - 1 and thin else None
-
-
-def _counted(value: Value, depth: int = _DEPTH) -> int | None:
-    """The axis along which the value is 0, 1, 2 ..., the same along all others; None if it is nothing of the kind."""
-    node = value.producer
-    if value.shape is None or not depth:
-        return None
-    if value.data is not None:
-        return _counted_data(value.data)
-    if node is None or not node.inputs or node.inputs[0] is None:
-        return None
-    source = node.inputs[0]
-    if node.op == "Range":
-        start, step = (v.data if v is not None else None for v in (source, node.inputs[2]))
-        counts = start is not None and step is not None and start.reshape(-1)[0] == 0 and step.reshape(-1)[0] == 1
-        return 0 if counts and value.dtype.is_integer else None
-    if node.op not in ("Identity", "Cast", "Expand", "Reshape", "Unsqueeze", "Squeeze"):
-        return None
-    if source.shape is None or any(not v.dtype.is_integer or v.dtype.bits < 32 for v in (value, source)):
-        return None  # fewer bits would count in circles
-    axis = _counted(source, depth - 1)
-    if axis is None or node.op in ("Identity", "Cast"):
-        return axis
-    if node.op == "Expand":
-        axis += len(value.shape) - len(source.shape)
-        return axis if value.shape[axis] == source.shape[axis - len(value.shape) + len(source.shape)] else None
-    return _same_among_units(source.shape, value.shape, axis)
-
-
-def _counted_data(data: np.ndarray) -> int | None:
-    if data.dtype.kind not in "iu":
-        return None
-    for axis, size in enumerate(data.shape):
-        ramp = np.arange(size).reshape([-1 if k == axis else 1 for k in range(data.ndim)])
-        if size > 1 and (data == ramp).all():
-            return axis
-    return None
-
-
-def _same_among_units(source: Sequence[Dim], target: Sequence[Dim], axis: int) -> int | None:
-    """Where an axis is after a Reshape that only adds and takes axes of extent 1."""
-    kept, found = ([k for k, d in enumerate(shape) if d != 1] for shape in (source, target))
-    if [source[k] for k in kept] != [target[k] for k in found] or axis not in kept:
-        return None
-    return found[kept.index(axis)]

@@ -46,16 +46,27 @@ def _quantised(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return codes, scales.astype(np.float32).reshape(-1)
 
 
+def _experts(g: _Writer, x: str, hidden: int, inner: int, experts: int, gain: float) -> str:
+    """As gpt-oss has them: gate and linear part in turns, with a limit and biases."""
+    router = g.product(g.op("Reshape", x, g.constant([-1, hidden])), hidden, experts, 2.0)
+    up, down = g.normal(experts, 2 * inner, hidden, std=hidden**-0.5), g.normal(experts, hidden, inner, std=inner**-0.5)
+    biases = [g.weight(g.normal(experts, width, std=0.1)) for width in (2 * inner, hidden)]
+    return g.op("MoE", x, router, g.weight(up), biases[0], g.weight(down * np.float32(gain)), biases[1],
+                k=2, activation_type="swiglu", swiglu_fusion=1, swiglu_limit=7.0, activation_alpha=1.702,
+                activation_beta=1.0, normalize_routing_weights=1, **_CONTRIB)  # fmt: skip
+
+
 def build(
     seed: int = 6, layers: int = 2, hidden: int = 64, heads: int = 4, kv_heads: int = 2, inner: int = 160,
     vocabulary: int = 256, positions: int = 512, bits: int = 0, capacity: int = 0, accuracy: int = 1,
-    halves: bool = False,
+    halves: bool = False, window: int = 0, sinks: bool = False, experts: int = 0,
 ) -> onnx.ModelProto:  # fmt: skip
     """input_ids [batch, sequence_length], attention_mask [batch, total_sequence_length], both i64, and caches
     → logits f32 [batch, sequence_length, vocabulary] and the caches with the new tokens.
 
     `capacity`: extent of caches that are buffers shared by past and present; 0 for caches that grow. With `halves`, all
-    numbers are f16.
+    numbers are f16. `window`: the keys that every other layer sees, 0 for all. `sinks`: a logit of each head that takes
+    part in the softmax. `experts`: of two for each token, in the form of MoE; 0 for a dense layer.
     """
     size = hidden // heads
     g = _Writer("genai_decoder", seed, opset=21)
@@ -64,8 +75,8 @@ def build(
     number = TensorProto.FLOAT16 if halves else TensorProto.FLOAT
     ids = g.input("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"])
     mask = g.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
-    cache = ["batch_size", kv_heads, capacity or "past_sequence_length", size]
-    grown = ["batch_size", kv_heads, capacity or "total_sequence_length", size]
+    cache: list[int | str] = ["batch_size", kv_heads, capacity or "past_sequence_length", size]
+    grown: list[int | str] = ["batch_size", kv_heads, capacity or "total_sequence_length", size]
     angles = np.arange(positions)[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
     cos = g.weight(np.cos(angles).astype(np.float32), "cos_cache")
     sin = g.weight(np.sin(angles).astype(np.float32), "sin_cache")
@@ -83,14 +94,18 @@ def build(
         query = g.product(y, hidden, hidden, 1.2)
         key, value = g.product(y, hidden, kv_heads * size, 1.2), g.product(y, hidden, kv_heads * size)
         past = [g.input(f"past_key_values.{layer}.{which}", number, cache) for which in ("key", "value")]
-        context, *present = g.ops("GroupQueryAttention", 3, query, key, value, *past, lengths, total, cos, sin,
+        sink = ["", "", g.weight(g.normal(heads, std=2.0))] if sinks else []
+        context, *present = g.ops("GroupQueryAttention", 3, query, key, value, *past, lengths, total, cos, sin, *sink,
                                   num_heads=heads, kv_num_heads=kv_heads, scale=size**-0.5, do_rotary=1,
-                                  rotary_interleaved=0, local_window_size=-1, softcap=0.0, **_CONTRIB)  # fmt: skip
+                                  rotary_interleaved=0, local_window_size=window if window and layer % 2 == 0 else -1,
+                                  softcap=0.0, **_CONTRIB)  # fmt: skip
         for which, made in zip(("key", "value"), present, strict=True):
             g.output(made, f"present.{layer}.{which}", number, grown)
         for step in ("attention", "mlp"):
             if step == "attention":
                 added = g.product(context, hidden, hidden, 2 * gain)
+            elif experts:
+                added = _experts(g, y, hidden, inner, experts, 2 * gain)
             else:
                 gate = g.product(y, hidden, inner)
                 gate = g.op("Mul", gate, g.op("Sigmoid", gate))

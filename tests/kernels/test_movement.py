@@ -11,7 +11,7 @@ import pytest
 from codegen.kernels.movement import lower_movement
 from codegen.kernels.operands import NotLowerable
 from codegen.targets import target
-from tensor_types.dims import dim
+from tensor_types.dims import dim, dmax, floordiv
 from tests.kernels.lowered import CHIPS, Case, check
 
 rng = np.random.default_rng(0)
@@ -231,6 +231,14 @@ def test_shapes_and_sizes() -> None:
         run("Shape", {"x": x}, symbolic=symbolic if dims else None, dims=dims)
         run("Shape", {"x": x}, symbolic=symbolic if dims else None, dims=dims, start=-2, end=3)
         run("Size", {"x": x}, symbolic=symbolic if dims else None, dims=dims)
+
+
+def test_sizes_that_are_quotients_and_extrema() -> None:
+    """Nothing is to be proven of them: the binder has their values."""
+    n, m, k = dim("n"), dim("m"), dim("k")
+    run("Shape", {"x": f32(6, 5)}, symbolic={"x": (floordiv(n * m, k), 5)}, dims={"n": 3, "m": 4, "k": 2})
+    numbers = {"s": np.array(0), "l": np.array(8), "d": np.array(1)}
+    run("Range", numbers, dynamic=("s", "l"), symbolic={"y": (dmax(n, m) + 1,)}, dims={"n": 7, "m": 4})
 
 
 def test_gathers_of_64_bit_numbers() -> None:

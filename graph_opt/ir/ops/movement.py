@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from graph_opt.ir.ops.broadcast import broadcast
-from graph_opt.ir.ops.registry import INT, INTS, Inference, Shape, along_axis, declare, same
+from graph_opt.ir.ops.registry import CONTENT_LIMIT, INT, INTS, Inference, Shape, along_axis, declare, same
 from tensor_types.dims import Dim, Expr, ceildiv, dim, dmax, dmin, floordiv, has_extrema, mod, names, product
 from tensor_types.dtypes import BOOL, I64, from_onnx
 
@@ -326,7 +326,32 @@ def _one_hot(ctx: Inference) -> None:
         return ctx.set(0, ctx.dtype(2), None)
     axis = ctx.axis(len(shape) + 1)
     extent = ctx.fresh(axis=axis) if depth is None else depth[0]
-    ctx.set(0, ctx.dtype(2), (*shape[:axis], extent, *shape[axis:]))
+    ctx.set(0, ctx.dtype(2), (*shape[:axis], extent, *shape[axis:]), _one_hot_content(ctx, depth))
+
+
+def _one_hot_content(ctx: Inference, depth: Shape | None) -> Shape | None:
+    """The numbers that an exporter makes by setting one of a vector's."""
+    indices, values = ctx.content(0), ctx.content(2)
+    if indices is None or values is None or depth is None or len(indices) != 1 or len(ctx.shape() or ()) > 1:
+        return None
+    index, count = indices[0], depth[0]
+    if not isinstance(index, int) or not isinstance(count, int) or not 0 < count <= CONTENT_LIMIT:
+        return None
+    place = index + count if index < 0 else index
+    return tuple(values[1] if k == place else values[0] for k in range(count))
+
+
+def _scatter_elements(ctx: Inference) -> None:
+    along_axis(ctx)
+    data, indices, updates = (ctx.content(k) for k in range(3))
+    if data is None or indices is None or updates is None or ctx.rank() != 1 or ctx.attr("reduction") != "none":
+        return
+    places = [k + len(data) if isinstance(k, int) and k < 0 else k for k in indices]
+    if all(isinstance(k, int) and 0 <= k < len(data) for k in places):
+        made = list(data)
+        for place, update in zip(places, updates, strict=True):
+            made[cast(int, place)] = update
+        ctx.set(0, ctx.dtype(), ctx.shape(), made)
 
 
 def _depth_to_space(ctx: Inference) -> None:
@@ -419,7 +444,7 @@ declare("Slice", "data starts ends axes? steps?", "movement", _slice)
 declare("Gather", "data indices", "movement", _gather, {"axis": 0})
 declare("GatherElements", "data indices", "movement", _gather_elements, {"axis": 0})
 declare("GatherND", "data indices", "movement", _gather_nd, {"batch_dims": 0})
-declare("ScatterElements", "data indices updates", "movement", along_axis, {"axis": 0, "reduction": "none"})
+declare("ScatterElements", "data indices updates", "movement", _scatter_elements, {"axis": 0, "reduction": "none"})
 declare("ScatterND", "data indices updates", "movement", same, {"reduction": "none"})
 declare("TensorScatter", "past_cache update write_indices?", "movement", same, {"axis": -2, "mode": "linear"})
 declare("Tile", "input repeats", "movement", _tile)

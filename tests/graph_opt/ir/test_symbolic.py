@@ -191,3 +191,20 @@ def test_what_only_the_data_decides_gets_a_fresh_dim(statement: str, expected: s
     infer_graph(graph)
     assert str(graph.outputs[0]) == f"%y: {expected}"
     assert graph.dims == dims
+
+
+def test_a_number_put_into_a_shape_and_one_set_in_a_vector_are_known() -> None:
+    graph = parse("""graph g(%x: f32[b, 2, 64, 16], %y: f32[n]) -> (%shape, %target) {
+      const %two: i64[1] = splat 2
+      const %last: i64[1] = splat -1
+      const %one: i64[1] = splat 1
+      const %three: i64[] = splat 3
+      %count = Shape(%y)
+      %s = Shape(%x)
+      %shape = ScatterElements(%s, %two, %count) {axis=0}
+      %values = Concat(%one, %count) {axis=0}
+      %flat = OneHot(%last, %three, %values)
+      %target = Reshape(%flat, %last)
+    }""")
+    assert graph.values["shape"].content == (expr("b"), 2, expr("n"), 16)
+    assert graph.values["target"].content == (1, 1, expr("n"))
