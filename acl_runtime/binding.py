@@ -209,7 +209,7 @@ class Binder:
             [
                 storage_bytes,
                 values[self._slot_bytes],
-                np.array([0 if c.dtype.hasobject else c.nbytes for c in self.segment.constants], np.int64),
+                self.segment.constants.nbytes,
                 np.ones(plan.n_guards, np.int64),
             ]
         )

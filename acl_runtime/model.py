@@ -6,12 +6,14 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from acl_runtime.chip_programs import ChipKernel, chip_kernels
+from acl_runtime.constant_forms import Constants, Makers
 from acl_runtime.custom_operators import require_operators
 from acl_runtime.executor import aligned_zeros
 from acl_runtime.gear_sizes import gear_dims
@@ -32,7 +34,8 @@ class LoadedModel:
     """What all sessions of a package share; immutable.
 
     host: host class of this machine. instance: the one in use, whose `plan` and `kernels` (one per program) these are.
-    segments: those of the plan; constants in the form in which they are stored are views of the mapped file.
+    segments: those of the plan; constants in the form in which they are stored are views of the mapped file, and
+    `makers` makes the large ones of the others.
     gears: the sizes that the dims of its inputs may have together, empty for any in their ranges.
     compiled_at_load: programs that neither the package nor this machine's cache had code for.
     """
@@ -54,7 +57,8 @@ class LoadedModel:
         else:
             self.kernels, self.compiled_at_load = chip_kernels(self.plan.programs, chip), 0
         self._table = ConstantTable(package, json_section(package, CONSTANTS))
-        self.segments = [LoadedSegment(p, self.kernels, self._load_constants(p)) for p in self.plan.segments]
+        self.makers = Makers()
+        self.segments = [LoadedSegment(p, self.kernels, self._constants(p)) for p in self.plan.segments]
 
     def _load_native(self) -> tuple[list[Kernel], int]:
         package = self.package
@@ -70,22 +74,34 @@ class LoadedModel:
         """A constant in canonical layout, read-only."""
         return self._table.canonical(name)
 
-    def _load_constants(self, plan: SegmentPlan) -> list[np.ndarray]:
+    def _constants(self, plan: SegmentPlan) -> Constants:
         """The constants of a segment in the forms that its tasks take: views of the file where they are stored so."""
-        arrays = []
+        found: list[np.ndarray | Future[np.ndarray]] = []
+        sizes = []
         for constant in plan.constants:
             value = plan.values[constant.value]
             row = self._table.row(value.name)
             if row.dtype != value.dtype.name or row.shape != value.shape:
                 raise PackageError("a constant differs from the plan", where={"tensor": value.name}, remedy=_DAMAGED)
             form = KernelForm(constant.permute, constant.reshape, constant.packing)
-            array = self._table.in_form(value.name, form)
-            arrays.append(_guarded(array) if sanitised() and not array.dtype.hasobject else array)
-        return arrays
+            array = self._table.view_or_recipe(value.name, form)
+            if isinstance(array, np.ndarray):
+                sizes.append(0 if array.dtype.hasobject else array.nbytes)
+                found.append(_guarded(array) if sanitised() else array)
+            else:
+                sizes.append(array.nbytes)
+                found.append(self.makers.make(array, _guarded if sanitised() else _contiguous))
+        return Constants(found, sizes, self.makers)
+
+
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, order="C")
 
 
 def _guarded(array: np.ndarray) -> np.ndarray:
-    """A read-only copy between guard pages."""
+    """A read-only copy between guard pages; objects as they are."""
+    if array.dtype.hasobject:
+        return array
     copy = aligned_zeros(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     copy.flags.writeable = False

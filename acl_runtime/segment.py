@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from acl_runtime.chip_programs import ChipKernel
+from acl_runtime.constant_forms import Constants
 from acl_runtime.executor import Graph, task_records
 from acl_runtime.kernels import Kernel
 from acl_runtime.om import PackageError
@@ -24,7 +25,7 @@ class LoadedSegment:
     """
 
     def __init__(
-        self, plan: SegmentPlan, kernels: Sequence[Kernel | ChipKernel], constants: Sequence[np.ndarray]
+        self, plan: SegmentPlan, kernels: Sequence[Kernel | ChipKernel], constants: Constants
     ) -> None:
         self.plan = plan
         self.constants = constants

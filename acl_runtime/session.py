@@ -68,6 +68,7 @@ class InferSession:
         self._open = model, ModelRuns(model, executor, keep)
         self._inputs = [_spec(v) for v in model.plan.inputs]
         self._outputs = [_spec(v) for v in model.plan.outputs]
+        model.makers.start()
 
     def close(self) -> None:
         """Gives model, threads and memory back; who calls `infer` afterwards gets InvalidModel. May be called twice."""

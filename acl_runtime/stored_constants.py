@@ -253,6 +253,11 @@ class ConstantTable:
 
     def in_form(self, name: str, form: KernelForm) -> np.ndarray:
         """A constant in a form: a view of the file if that is how it is stored, else a copy."""
+        found = self.view_or_recipe(name, form)
+        return found if isinstance(found, np.ndarray) else np.asarray(found.array(), order="C")
+
+    def view_or_recipe(self, name: str, form: KernelForm) -> np.ndarray | Recipe:
+        """As `in_form`, but a copy is yet to be made. PackageError if the form is none of this constant."""
         row = self.row(name)
         if row.of is None and (row.form == form or (row.form.is_canonical and form.is_canonical)):
             return self._stored(name, row)
@@ -260,7 +265,7 @@ class ConstantTable:
             form.shapes(row.shape)
         except (ValueError, IndexError) as error:
             raise PackageError(f"the packing is not valid: {error}", where={"tensor": name}, remedy=_DAMAGED) from error
-        return np.asarray(form.of(Source(self.canonical(name))).array(), order="C")
+        return form.of(Source(self.canonical(name)))
 
     def _stored(self, name: str, row: StoredConstant) -> np.ndarray:
         if row.strings is not None:
