@@ -1,4 +1,4 @@
-"""ai.onnx.ml without trees and vectors of support: encoders, scalers, linear models."""
+"""ai.onnx.ml without trees and support vectors: encoders, scalers, linear models."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _one_hot(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 @implementation(DOMAIN + "LinearRegressor")
 def _linear_regressor(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     scores = _products(inputs[0], attrs, int(attrs.get("targets", 1)))
-    return _transformed(scores, str(attrs.get("post_transform", "NONE")))
+    return transformed(scores, str(attrs.get("post_transform", "NONE")))
 
 
 @implementation(DOMAIN + "LinearClassifier")
@@ -126,9 +126,9 @@ def _linear_classifier(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Arr
     if scores.shape[1] == 1 and len(labels) == 2:
         chosen = (scores[:, 0] > 0).astype(np.int64)
         both = np.concatenate([-scores, scores], 1)
-        return labels[chosen], _transformed(both, transform)
+        return labels[chosen], transformed(both, transform)
     chosen = scores.argmax(1)
-    return labels[chosen], _transformed(scores, transform)
+    return labels[chosen], transformed(scores, transform)
 
 
 def _products(data: Any, attrs: Attrs, count: int) -> Array:
@@ -142,7 +142,8 @@ def _products(data: Any, attrs: Attrs, count: int) -> Array:
     return rows @ weights.T + (np.asarray(intercepts, np.float32) if intercepts else np.float32(0))
 
 
-def _transformed(scores: Array, name: str) -> Array:
+def transformed(scores: Array, name: str) -> Array:
+    """Scores [rows, classes] behind the post transform of that name."""
     if name == "LOGISTIC":
         return (1 / (1 + np.exp(-scores))).astype(np.float32)
     if name in ("SOFTMAX", "SOFTMAX_ZERO"):

@@ -11,6 +11,7 @@ import numpy as np
 from acl_runtime.aicpu.elementwise import is_float, widened
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from tensor_types.dtypes import dtype
+from tensor_types.errors import InvalidModel
 
 
 def matmul(a: Any, b: Any) -> Array:
@@ -47,6 +48,15 @@ def _gemm(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 def _einsum(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     arrays = [widened(np.asarray(a)) for a in inputs]
     return np.asarray(np.einsum(attrs["equation"], *arrays, optimize=True)).astype(np.asarray(inputs[0]).dtype)
+
+
+@implementation("com.microsoft::Inverse")
+def _inverse(inputs: Inputs, attrs: Attrs, _: int) -> Array:
+    array = np.asarray(inputs[0])
+    try:
+        return np.asarray(np.linalg.inv(widened(array))).astype(array.dtype)
+    except np.linalg.LinAlgError:
+        raise InvalidModel("a matrix has no inverse", remedy="give matrices of full rank") from None
 
 
 @implementation("Det")

@@ -177,6 +177,16 @@ def _region_samples(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     return int(max(rois.shape[0] * channels * rows * columns, channels * down * across))
 
 
+def _crops(inputs: Sequence[Any], _: Mapping[str, Any]) -> int:
+    size = [max(n, 1) for n in _numbers(inputs[3])]
+    return np.shape(inputs[1])[0] * np.shape(inputs[0])[1] * prod(size)
+
+
+def _kernel_of_vectors(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    rows = np.shape(inputs[0])[0] if np.ndim(inputs[0]) > 1 else 1
+    return rows * max(len(attrs.get("support_vectors") or ()), len(attrs.get("coefficients") or ()))
+
+
 def _multinomial(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     return np.shape(inputs[0])[0] * attrs.get("sample_size", 1)
 
@@ -242,6 +252,8 @@ _COUNTS: dict[str, _Count] = {
     "Col2Im": _col2im,
     "MaxRoiPool": _pooled_regions,
     "RoiAlign": _region_samples,
+    "com.microsoft::CropAndResize": _crops,
+    **dict.fromkeys(("ai.onnx.ml::SVMClassifier", "ai.onnx.ml::SVMRegressor"), _kernel_of_vectors),
     "Multinomial": _multinomial,
     "MelWeightMatrix": _mel,
     "DFT": _dft,

@@ -246,7 +246,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "TfIdfVectorizer":
         ("max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts", "ngram_indexes"),
     "ai.onnx.ml::Scaler": ("offset", "scale"),
-    "LinearAttention": ("q_num_heads", "kv_num_heads"),
+    "LinearAttention": ("q_num_heads", "kv_num_heads"), "QuantizeBlocks": ("block_size",),
     "ai.onnx.ml::LinearClassifier": ("coefficients",), "ai.onnx.ml::FeatureVectorizer": ("inputdimensions",),
 }  # fmt: skip
 """Attributes that an operator has no default for."""
@@ -268,5 +268,7 @@ _RANKS: dict[str, str] = {
     "ScatterElements": "1+ =0 =0", "Attention": "3..4 3..4 3..4", "RotaryEmbedding": "3..4 2..3 =1",
     "TensorScatter": "2+ =0 1", "TfIdfVectorizer": "1..2", "ImageDecoder": "1", "GroupedMatMul": "2 3 1",
     "PrepareImage": ". 2", "LinearAttention": "3 3 3 4", "CausalConvWithState": "3 3 1 3", "CenterCropPad": ". 1",
+    "com.microsoft::CropAndResize": "4 2 1 1", "com.microsoft::Inverse": "2+", "ai.onnx.ml::SVMRegressor": "1..2",
+    "ai.onnx.ml::SVMClassifier": "1..2",
 }  # fmt: skip
 """Ranks of the operands, see `_check_rank`."""

@@ -48,6 +48,28 @@ def _grid_sample(node: PendingNode) -> None:
     node.become("GridSample", node.inputs, {**node.attrs, "mode": _GRID_MODES.get(mode, mode)})
 
 
+@form(f"{DOMAIN}Rfft")
+def _rfft(node: PendingNode) -> None:
+    """The half of the spectrum along the last axis, pairs behind it."""
+    _refuse_other_spectra(node)
+    pairs = node.emit("Unsqueeze", [node.value(0), node.ints([-1], "pairs")])
+    node.become("DFT", [pairs, None, node.ints(-2, "axis")], {"onesided": 1})
+
+
+@form(f"{DOMAIN}Irfft")
+def _irfft(node: PendingNode) -> None:
+    """Of half a spectrum, an even number of samples."""
+    _refuse_other_spectra(node)
+    attrs = {"inverse": 1, "onesided": 1}
+    samples = node.emit("DFT", [node.value(0), None, node.ints(-2, "axis")], attrs)
+    node.become("Squeeze", [samples, node.ints([-1], "one")])
+
+
+def _refuse_other_spectra(node: PendingNode) -> None:
+    if node.attrs.get("signal_ndim", 1) != 1 or node.attrs.get("normalized", 0):
+        raise node.refuse("a normalised spectrum, or one of several axes,")
+
+
 @form(f"{DOMAIN}Unique")
 def _unique(node: PendingNode) -> None:
     """In order of first occurrence; positions of the first ones are no result."""

@@ -19,6 +19,10 @@ X = rng.standard_normal((4, 3)).astype(np.float32)
 HOLES = np.where(X > 0.5, np.nan, X).astype(np.float32)
 W2, W1 = rng.standard_normal(6).tolist(), rng.standard_normal(3).tolist()
 WORDS = np.array([["a"], ["c"], ["zz"]], object)
+SUPPORT = rng.standard_normal(12).tolist()
+SVC: dict[str, Any] = {"coefficients": rng.standard_normal(8).tolist(), "support_vectors": SUPPORT, "vectors_per_class": [1, 2, 1],
+                       "rho": [0.1, -0.2, 0.3], "kernel_type": "RBF", "kernel_params": [0.4, 0.0, 3.0]}  # fmt: skip
+PAIR: dict[str, Any] = {**SVC, "coefficients": rng.standard_normal(4).tolist(), "vectors_per_class": [2, 2], "rho": [0.1]}
 Case = tuple[str, list[np.ndarray], dict[str, Any], int]
 CASES: list[Case] = [
     ("ArrayFeatureExtractor", [X, np.array([2, 0])], {}, 1), ("Binarizer", [X], {"threshold": 0.1}, 1),
@@ -44,6 +48,16 @@ CASES: list[Case] = [
     ("FeatureVectorizer", [X, X[:, :2]], {"inputdimensions": [3, 2]}, 1),
     ("CategoryMapper", [WORDS], {"cats_strings": ["a", "b", "c"], "cats_int64s": [1, 2, 3], "default_int64": 7}, 1),
     ("CategoryMapper", [np.array([[1], [9]])], {"cats_strings": ["a", "b"], "cats_int64s": [1, 2]}, 1),
+    *(("SVMRegressor", [X], {"coefficients": W1 + W2[:1], "support_vectors": SUPPORT, "n_supports": 4, "rho": [0.3],
+                              "kernel_type": kernel, "kernel_params": [0.4, 0.2, 2.0], "one_class": one}, 1)
+      for kernel, one in (("RBF", 0), ("POLY", 0), ("SIGMOID", 0), ("LINEAR", 1))),
+    ("SVMRegressor", [X], {"coefficients": W1, "rho": [0.3], "kernel_type": "LINEAR", "kernel_params": [0.0] * 3}, 1),
+    ("SVMClassifier", [X], {**SVC, "classlabels_ints": [4, 5, 6]}, 2),
+    ("SVMClassifier", [X], {**SVC, "classlabels_strings": ["a", "b", "c"], "prob_a": W1, "prob_b": [0.1, 0.2, 0.3]}, 2),
+    ("SVMClassifier", [X], {**PAIR, "classlabels_ints": [3, 8]}, 2),
+    ("SVMClassifier", [X], {**PAIR, "classlabels_ints": [3, 8], "prob_a": [-1.5], "prob_b": [0.1]}, 2),
+    ("SVMClassifier", [X], {"coefficients": W2 + W1, "rho": [0.1], "classlabels_ints": [4, 5, 6],
+                        "kernel_type": "LINEAR", "kernel_params": [0.0] * 3, "post_transform": "SOFTMAX"}, 2),
     ("ZipMap", [X], {"classlabels_strings": ["a", "b", "c"]}, 1), ("ZipMap", [X], {"classlabels_int64s": [3, 4, 5]}, 1),
 ]  # fmt: skip
 

@@ -44,6 +44,7 @@ def group_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray
 
 U8 = np.uint8
 SCALES = [number(0.02), number(3, np.int8)]
+BOXES = np.array([[0.1, 0.2, 0.7, 0.9], [0.8, 0.1, 0.3, 0.6], [-0.3, 0.5, 1.2, 1.1], [0, 0, 1, 1]], np.float32)
 Case = tuple[str, list[np.ndarray | None], dict[str, Any], int, Callable[..., list[np.ndarray]] | None]
 CASES: list[Case] = [
     ("FusedGemm", [f32(3, 4), f32(5, 4), f32(5)], {"transB": 1, "alpha": 0.5, "activation": "LeakyRelu",
@@ -69,6 +70,15 @@ CASES: list[Case] = [
     ("IsAllFinite", [f32(4), np.array([1, np.inf], np.float32)], {}, 1, lambda x, y: [np.array(False)]),
     ("BiasSoftmax", [f32(2, 3, 4), f32(1, 1, 4)], {"axis": 2}, 1,
      lambda x, b: [np.exp(x + b) / np.exp(x + b).sum(-1, keepdims=True)]),
+    ("CropAndResize", [f32(2, 3, 7, 9), BOXES, np.array([1, 0, 1, 1], np.int32), np.array([4, 5], np.int32)],
+     {"extrapolation_value": 7.0}, 1, None),
+    ("CropAndResize", [f32(2, 3, 7, 9), BOXES, np.array([1, 0, 1, 1], np.int32), np.array([4, 1], np.int32)],
+     {"mode": "nearest"}, 1, None),
+    ("Inverse", [f32(2, 4, 4) + 3 * np.eye(4, dtype=np.float32)], {}, 1, None),
+    ("Rfft", [f32(2, 3, 8)], {"onesided": 1, "signal_ndim": 1, "normalized": 0}, 1,
+     lambda x: [np.stack([np.fft.rfft(x).real, np.fft.rfft(x).imag], -1)]),
+    ("Irfft", [f32(2, 3, 5, 2)], {"onesided": 1, "signal_ndim": 1, "normalized": 0}, 1,
+     lambda x: [np.fft.irfft(x[..., 0] + 1j * x[..., 1])]),
     ("BiasAdd", [f32(2, 3, 4), f32(4), f32(2, 3, 4)], {}, 1, lambda x, b, s: [x + b + s]),
     ("GemmFastGelu", [f32(3, 4), f32(4, 5), f32(5)], {}, 1, lambda a, b, c: [gelu(a @ b + c)]),
     ("GroupNorm", [f32(2, 3, 4, 8), f32(8), f32(8)], {"groups": 2, "activation": 1}, 1,

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml without trees and vectors of support: encoders, scalers, linear models."""
+"""Operators of ai.onnx.ml without trees: encoders, scalers, linear models, machines of support vectors."""
 
 from __future__ import annotations
 
@@ -57,6 +57,22 @@ def _linear_classifier(ctx: Inference) -> None:
     ctx.set(1, F32, (rows, max(labels, 1)))
 
 
+def _svm_regressor(ctx: Inference) -> None:
+    shape = ctx.shape()
+    rows: Dim = ctx.fresh() if shape is None else shape[0] if len(shape) > 1 else 1
+    ctx.set(0, F32, (rows, 1))
+
+
+def _svm_classifier(ctx: Inference) -> None:
+    """Probabilities of the classes, or scores of their pairs, two where there is one pair."""
+    shape, words = ctx.shape(), ctx.attr("classlabels_strings")
+    classes = len(words or ctx.attr("classlabels_ints") or ())
+    rows: Dim = ctx.fresh() if shape is None else shape[0] if len(shape) > 1 else 1
+    pairs = bool(ctx.attr("vectors_per_class")) and not ctx.attr("prob_a") and classes > 2
+    ctx.set(0, STR if words and classes > 1 else I64, (rows,))
+    ctx.set(1, F32, (rows, classes * (classes - 1) // 2 if pairs else max(classes, 1)))
+
+
 def _vectorizer(ctx: Inference) -> None:
     shape = ctx.shape()
     rows: Dim = ctx.fresh() if shape is None else shape[0] if len(shape) > 1 else 1
@@ -107,4 +123,15 @@ declare(DOMAIN + "ZipMap", "X", "aicpu", _zip_map, {"classlabels_int64s": INTS, 
 declare(
     DOMAIN + "CategoryMapper", "X", "aicpu", _category_mapper,
     {"cats_int64s": INTS, "cats_strings": STRINGS, "default_int64": -1, "default_string": "_Unused"},
+)  # fmt: skip
+declare(
+    DOMAIN + "SVMRegressor", "X", "aicpu", _svm_regressor,
+    {"coefficients": FLOATS, "kernel_params": FLOATS, "kernel_type": "LINEAR", "n_supports": 0, "one_class": 0,
+     "post_transform": "NONE", "rho": FLOATS, "support_vectors": FLOATS},
+)  # fmt: skip
+declare(
+    DOMAIN + "SVMClassifier", "X", "aicpu", _svm_classifier,
+    {"classlabels_ints": INTS, "classlabels_strings": STRINGS, "coefficients": FLOATS, "kernel_params": FLOATS,
+     "kernel_type": "LINEAR", "post_transform": "NONE", "prob_a": FLOATS, "prob_b": FLOATS, "rho": FLOATS,
+     "support_vectors": FLOATS, "vectors_per_class": INTS},
 )  # fmt: skip

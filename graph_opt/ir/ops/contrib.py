@@ -76,6 +76,13 @@ def _lstm(ctx: Inference) -> None:
     ctx.set(2, F32, (directions, batch, hidden))
 
 
+def _crop_and_resize(ctx: Inference) -> None:
+    images, boxes, size = ctx.shape(), ctx.shape(1), ctx.content(3)
+    count = ctx.fresh(axis=0) if boxes is None else boxes[0]
+    channels = ctx.fresh(axis=1) if images is None else images[1]
+    ctx.set(0, ctx.dtype(), (count, channels, *(size or (ctx.fresh(axis=2), ctx.fresh(axis=3)))))
+
+
 def _contrib(names: str, inputs: str, kind: str, rule: Rule, attrs: dict[str, object] | None = None) -> None:
     declare(" ".join(DOMAIN + name for name in names.split()), inputs, kind, rule, attrs)
 
@@ -121,3 +128,8 @@ _contrib(
     {"activation_alpha": FLOATS, "activation_beta": FLOATS, "activations": STRINGS, "clip": FLOAT,
      "direction": "forward", "hidden_size": INT, "input_forget": 0},
 )  # fmt: skip
+_contrib(
+    "CropAndResize", "X rois batch_indices crop_size", "movement", _crop_and_resize,
+    {"mode": "bilinear", "extrapolation_value": 0.0},
+)  # fmt: skip
+_contrib("Inverse", "X", "aicpu", same)
