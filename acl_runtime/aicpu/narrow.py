@@ -12,7 +12,7 @@ from tensor_types.dtypes import dtype
 @implementation("BlockMatMul")
 def _block_matmul(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     a, codes, scales = (np.asarray(v) for v in inputs[:3])
-    block = int(attrs.get("block_size", 0)) or codes.shape[0]
+    block = max(min(int(attrs.get("block_size", 0)) or codes.shape[0], codes.shape[0]), 1)
 
     def spread(value: object, axis: int, extent: int) -> Array:
         whole = np.repeat(np.asarray(value).astype(np.float32), block, axis)

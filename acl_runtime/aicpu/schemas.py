@@ -239,7 +239,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "SpaceToDepth": ("blocksize",),
     "RegexFullMatch": ("pattern",), "com.microsoft::QLinearSoftmax": ("opset",),
     "Einsum": ("equation",), "GroupNormalization": ("num_groups",), "LRN": ("size",), "MoeRoute": ("experts",),
-    "PrepareImage": ("channels", "order", "to"),
+    "PrepareImage": ("channels", "order", "to"), "QuantizeBlocks": ("block_size",),
     "LpPool": ("kernel_shape",), "MaxPool": ("kernel_shape",), "AveragePool": ("kernel_shape",),
     "MaxUnpool": ("kernel_shape",), "MaxRoiPool": ("pooled_shape",), "RandomNormal": ("shape",),
     "RandomUniform": ("shape",), "com.microsoft::QLinearConcat": ("axis",),

@@ -79,6 +79,7 @@ def test_dtypes_that_only_older_opsets_have_are_taken(op: str) -> None:
         ("Fused", {"body": body()}, [F], 2, "makes 1 tensors, expected are 2"),
         ("Fused", {"body": body(constants={"k": 3})}, [F], 1, "k is no tensor"),
         ("Fused", {}, [F], 1, "attribute body is missing"),
+        ("QuantizeBlocks", {}, [F], 1, "attribute block_size is missing"),
         ("If", {"then_branch": body(), "else_branch": body()}, [Operand("b", 0)], 1, "takes 1 tensors and gets 0"),
         ("Loop", {"body": body(), "captured": ["a", "b"]}, [INDEX], 1, "captured values are not among"),
         ("Scan", {"body": body(), "num_scan_inputs": 3}, [F], 1, "num_scan_inputs is 3, there are 1"),
@@ -136,3 +137,8 @@ def test_a_count_of_n_grams_costs_what_its_words_allow() -> None:
 def test_small_operands_of_large_results_are_counted(op: str, attrs: dict[str, Any], inputs: list[Any]) -> None:
     with pytest.raises(ResourceLimit, match="bytes of one result"):
         evaluate(op, json.loads(json.dumps(attrs)), inputs)
+
+
+def test_blocks_larger_than_a_product_take_no_memory() -> None:
+    operands = [np.ones((1, 2), np.float32), np.ones((2, 3), np.int8), np.ones((1, 3), np.float32)]
+    assert evaluate("BlockMatMul", {"block_size": 1 << 30}, operands)[0].tolist() == [[2, 2, 2]]
