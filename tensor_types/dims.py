@@ -12,6 +12,7 @@ Division and mod round towards minus infinity, as in Python. Divisors must be po
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -88,6 +89,16 @@ class Atom:
 
 _atoms: WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom] = WeakValueDictionary()
 _atoms_lock = Lock()
+
+
+def _after_fork() -> None:
+    """A child has none of the threads, one of which may have held the lock."""
+    global _atoms_lock
+    _atoms_lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 Monomial: TypeAlias = tuple[Atom, ...]

@@ -16,10 +16,12 @@ def _linear_attention(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Arra
     rule = attrs.get("update_rule", "gated_delta")
     past, decay, beta = (get(inputs, i) for i in (3, 4, 5))
     batch, length = np.shape(inputs[0])[:2]
-    q = wide(inputs[0]).reshape(batch, length, heads, -1)
-    k, v = (wide(x).reshape(batch, length, kv_heads, -1) for x in inputs[1:3])
+    q, k, v = (
+        wide(x).reshape(batch, length, h, np.shape(x)[2] // h)
+        for x, h in zip(inputs[:3], (heads, kv_heads, kv_heads), strict=True)
+    )
     depth = q.shape[-1]
-    scale = attrs.get("scale", 0.0) or 1 / np.sqrt(depth)
+    scale = attrs.get("scale", 0.0) or 1 / np.sqrt(max(depth, 1))
     state = np.zeros((batch, kv_heads, depth, v.shape[-1])) if past is None else wide(past)
     gated, delta = rule in ("gated", "gated_delta"), rule in ("delta", "gated_delta")
     if (gated and decay is None) or (delta and beta is None):
@@ -27,8 +29,9 @@ def _linear_attention(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Arra
             f"update rule {rule} needs {'decay' if gated and decay is None else 'beta'}", remedy="check the model"
         )
     # One factor a head, or one a head and key element.
-    keep = np.exp(wide(decay).reshape(batch, length, kv_heads, -1)) if gated else None
-    rate = wide(beta).reshape(batch, length, -1, 1) if delta else None
+    factors = np.shape(decay)[2] // kv_heads if gated else 0
+    keep = np.exp(wide(decay).reshape(batch, length, kv_heads, factors)) if gated else None
+    rate = wide(beta)[..., None] if delta else None
     outputs = np.empty((batch, length, heads, v.shape[-1]))
     for t in range(length):
         if keep is not None:
@@ -40,7 +43,7 @@ def _linear_attention(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Arra
         seen = np.repeat(state, heads // kv_heads, axis=1)
         outputs[:, t] = scale * np.einsum("bhkv,bhk->bhv", seen, q[:, t])
     state_kind = kind if past is None else np.asarray(past).dtype
-    return outputs.reshape(batch, length, -1).astype(kind), state.astype(state_kind)
+    return outputs.reshape(batch, length, heads * v.shape[-1]).astype(kind), state.astype(state_kind)
 
 
 @implementation("CausalConvWithState")

@@ -99,7 +99,7 @@ class _Problem:
         if any(x.dtype not in (F32, F16, BF16) or not x.format.is_plain for x in used):
             raise NotLowerable("f32, f16 and bf16 in plain order only")
         factor = float(anchor.attrs.get("scale", 0.0) or 0.0)
-        self.scale = factor or self.depth**-0.5
+        self.scale = factor or max(self.depth, 1) ** -0.5
         self.by_key = self.gated and self.decay is not None and self._columns(self.decay) != self.kv_heads
 
     def _columns(self, value: Value) -> int:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from acl_runtime.aicpu import evaluate
 from atc.conversion import convert
 from atc.pipeline import shared_passes, target_passes
 from codegen.kernels import kernels
@@ -21,13 +22,15 @@ from tensor_types.errors import InvalidModel
 HOST = target("x86-64-v3")
 
 
-def lowered(folder: Path, node: onnx.NodeProto, shapes: dict[str, list[int]], **constants: np.ndarray) -> None:
+def lowered(
+    folder: Path, node: onnx.NodeProto, shapes: dict[str, list[int]], opset: int = 23, **constants: np.ndarray
+) -> None:
     """Reads, optimises and lowers a model of one node."""
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
     outputs = [helper.make_empty_tensor_value_info(node.output[0])]
     values = [onnx.numpy_helper.from_array(a, n) for n, a in constants.items()]
     graph = helper.make_graph([node], "g", inputs, outputs, values)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), folder / "m.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), folder / "m.onnx")
     made = read_model(folder / "m.onnx")
     run_passes(made, shared_passes())
     run_passes(made, target_passes(kernels([HOST])))
@@ -106,3 +109,51 @@ def test_attributes_that_no_run_could_use_are_refused_by_the_conversion(tmp_path
     with pytest.raises(InvalidModel, match="refers to a group") as raised:
         convert(tmp_path / "m.onnx", tmp_path / "m.om")
     assert raised.value.where["node"] == "match" and not (tmp_path / "m.om").exists()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attrs", "reason"),
+    [
+        ([[2, 5, 8]] * 3, {"q_num_heads": 3, "kv_num_heads": 2}, "no multiple"),
+        ([[2, 5, 8]] * 3, {"q_num_heads": 2, "kv_num_heads": 0}, "no multiple"),
+        ([[2, 5, 9], [2, 5, 8], [2, 5, 8]], {}, "9 elements are no 2 heads"),
+        ([[2, 5, 8], [2, 4, 8], [2, 4, 8]], {}, "5 and 4 do not agree"),
+        ([[2, 5, 8, 1]] * 3, {}, "rank 4, expected is 3"),
+        ([[2, 5, 8]] * 3 + [[2, 2, 4]], {}, "rank 3, expected is 4"),
+        ([[2, 5, 8]] * 3 + [[1, 2, 4, 4]], {}, "2 and 1 do not agree"),
+        ([[2, 5, 8]] * 3 + [[2, 2, 4, 4], [2, 5, 3]], {"update_rule": "gated"}, "3 factors of a token"),
+    ],
+)
+def test_linear_attention_whose_operands_do_not_fit(
+    tmp_path: Path, shapes: list[list[int]], attrs: dict[str, int | str], reason: str
+) -> None:
+    names = ["q", "k", "v", "past", "decay"][: len(shapes)]
+    given = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear", **attrs}
+    with pytest.raises(InvalidModel, match=reason):
+        lowered(tmp_path, helper.make_node("LinearAttention", names, ["y", "s"], **given),
+                dict(zip(names, shapes, strict=True)), 27)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [[0, 5, 8], [2, 0, 8], [2, 5, 0]])
+def test_linear_attention_over_nothing(tmp_path: Path, shape: list[int]) -> None:
+    attrs = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"}
+    lowered(tmp_path, helper.make_node("LinearAttention", ["q", "k", "v"], ["y", "s"], **attrs),
+            dict.fromkeys("qkv", shape), 27)  # fmt: skip
+    y, state = evaluate("LinearAttention", attrs, [np.ones(shape, np.float32)] * 3, 2)
+    assert y.shape == tuple(shape) and state.shape == (shape[0], 2, shape[2] // 2, shape[2] // 2) and not state[:, :, 1:].any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs", "reason"),
+    [
+        ([2, 5, 32], {"num_heads": 3}, "32 elements are no 3 heads"),
+        ([2, 5, 32], {}, "with num_heads"),
+        ([2, 32], {"num_heads": 2}, "rank 2"),
+        ([2, 4, 5, 7], {}, "turn in pairs"),
+        ([2, 4, 5, 8], {"rotary_embedding_dim": 10}, "turn in pairs"),
+    ],
+)
+def test_rotations_that_do_not_fit(tmp_path: Path, shape: list[int], attrs: dict[str, int], reason: str) -> None:
+    node = helper.make_node("RotaryEmbedding", ["x", "c", "s"], ["y"], **attrs)
+    with pytest.raises(InvalidModel, match=reason):
+        lowered(tmp_path, node, {"x": shape, "c": [2, 5, 4], "s": [2, 5, 4]})

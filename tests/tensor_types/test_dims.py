@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import signal
 from threading import Thread
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensor_types import dims
 from tensor_types.dim_text import parse
 from tensor_types.dims import Dim, ceildiv, dim, dmax, dmin, evaluate, floordiv, mod, names, substitute
 from tensor_types.proofs import Range, prove_le
@@ -177,3 +180,13 @@ def test_equal_atoms_are_one_object_however_they_are_made():
     for thread in threads:
         thread.join()
     assert all(row == made[0] for row in made) and len(made) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_makes_atoms_whoever_made_one_when_it_was_forked():
+    with dims._atoms_lock:  # as another thread may hold it
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            os._exit(0 if str(dim("made_in_a_child") // 7) else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -158,13 +158,48 @@ def _attention(ctx: Inference) -> None:
 
 def _linear_attention(ctx: Inference) -> None:
     """Operands [B, S, H*D]; the state is [B, H, Dk, Dv]."""
+    for index, rank in enumerate((3, 3, 3, 4, 3, 3)):
+        if ctx.has(index) and ctx.rank(index) not in (None, rank):
+            raise ctx.error(f"input {index} is of rank {ctx.rank(index)}, expected is {rank}")
+    heads, kv_heads = ctx.attr("q_num_heads"), ctx.attr("kv_num_heads")
+    if heads is None or kv_heads is None or int(kv_heads) < 1 or int(heads) < 1 or int(heads) % int(kv_heads):
+        raise ctx.error(f"q_num_heads is {heads}, which is no multiple of kv_num_heads, {kv_heads}, of 1 at least")
     q, k, v = ctx.shape(0), ctx.shape(1), ctx.shape(2)
     if q is None or k is None or v is None:
         return ctx.set_all(ctx.dtype(), None)
-    heads, kv_heads = int(ctx.attr("q_num_heads")), int(ctx.attr("kv_num_heads"))
-    per_head = floordiv(v[2], kv_heads)
-    ctx.set(0, ctx.dtype(), (q[0], q[1], per_head * max(heads, kv_heads)))
-    ctx.set(1, ctx.dtype(3) if ctx.has(3) else ctx.dtype(), (q[0], kv_heads, floordiv(k[2], kv_heads), per_head))
+    past, decay, beta = (ctx.shape(index) if ctx.has(index) else None for index in (3, 4, 5))
+    depth = _per_head(ctx, k[2], int(kv_heads))
+    width = _per_head(ctx, v[2], int(kv_heads))
+    ctx.agreed((_per_head(ctx, q[2], int(heads)), depth))
+    batch = ctx.agreed([s[0] for s in (q, k, v, past, decay, beta) if s is not None])
+    length = ctx.agreed([s[1] for s in (q, k, v, decay, beta) if s is not None])
+    if past is not None:
+        for extent, wanted in zip(past[1:], (int(kv_heads), depth, width), strict=True):
+            ctx.agreed((extent, wanted))
+    for rows, allowed in ((decay, (int(kv_heads), k[2])), (beta, (int(kv_heads), 1))):
+        if rows is not None and isinstance(rows[2], int) and not any(ctx.same(rows[2], n) for n in allowed):
+            raise ctx.error(f"{rows[2]} factors of a token, expected are {allowed[0]} or {allowed[1]}")
+    ctx.set(0, ctx.dtype(), (batch, length, width * int(heads)))
+    ctx.set(1, ctx.dtype(3) if ctx.has(3) else ctx.dtype(), (batch, int(kv_heads), depth, width))
+
+
+def _per_head(ctx: Inference, extent: Dim, heads: int) -> Dim:
+    if isinstance(extent, int) and extent % heads:
+        raise ctx.error(f"{extent} elements are no {heads} heads of equal size")
+    return floordiv(extent, heads)
+
+
+def _rotary(ctx: Inference) -> None:
+    """X is [B, H, S, D], or [B, S, H*D] with num_heads; an even part of each head turns."""
+    x = ctx.shape()
+    if x is not None:
+        heads, turning = ctx.attr("num_heads"), int(ctx.attr("rotary_embedding_dim"))
+        if len(x) not in (3, 4) or (len(x) == 3 and (heads is None or int(heads) < 1)):
+            raise ctx.error(f"X is of rank {len(x)}, expected is 4, or 3 with num_heads of 1 at least")
+        size = _per_head(ctx, x[2], int(heads)) if len(x) == 3 else x[3]
+        if turning < 0 or turning % 2 or (isinstance(size, int) and (turning > size or (not turning and size % 2))):
+            raise ctx.error(f"{turning or size} elements of a head of {size} cannot turn in pairs")
+    same(ctx)
 
 
 def _einsum(ctx: Inference) -> None:
@@ -232,7 +267,7 @@ declare(
     {"chunk_size": 64, "kv_num_heads": INT, "q_num_heads": INT, "scale": 0.0, "update_rule": "gated_delta"},
 )  # fmt: skip
 declare(
-    "RotaryEmbedding", "X cos_cache sin_cache position_ids?", "elementwise", same,
+    "RotaryEmbedding", "X cos_cache sin_cache position_ids?", "elementwise", _rotary,
     {"interleaved": 0, "num_heads": INT, "rotary_embedding_dim": 0},
 )  # fmt: skip
 declare("Einsum", "Inputs*", "cube", _einsum, {"equation": STRING})
