@@ -246,7 +246,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "TfIdfVectorizer":
         ("max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts", "ngram_indexes"),
     "ai.onnx.ml::Scaler": ("offset", "scale"),
-    "LinearAttention": ("q_num_heads", "kv_num_heads"), "QuantizeBlocks": ("block_size",),
+    "LinearAttention": ("q_num_heads", "kv_num_heads"),
     "ai.onnx.ml::LinearClassifier": ("coefficients",), "ai.onnx.ml::FeatureVectorizer": ("inputdimensions",),
 }  # fmt: skip
 """Attributes that an operator has no default for."""
