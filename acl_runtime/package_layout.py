@@ -22,7 +22,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from acl_runtime.om import WEIGHTS, FusedGraph, Package, PackageError, write_package
 from acl_runtime.stored_constants import StoredConstant, weights
@@ -36,20 +36,33 @@ _DEFLATED = ("graph", "report", CONSTANTS, "plan", "programs", "objects")
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
 
+class PlanTexts(NamedTuple):
+    """A plan as its sections hold it."""
+
+    plan: bytes
+    programs: bytes
+
+
+def plan_texts(plan: Mapping[str, Any]) -> PlanTexts:
+    """The sections of a plan in JSON values: these take twenty times the memory."""
+    rest = {key: value for key, value in plan.items() if key != "programs"}
+    return PlanTexts(json_bytes(rest), json_bytes(plan["programs"]))
+
+
 @dataclass(frozen=True)
 class ClassPart:
-    """What a package holds for one host class: the plan (JSON values), objects of its programs and their signature."""
+    """What a package holds for one host class: the plan, objects of its programs and their signature."""
 
-    plan: Mapping[str, Any]
+    plan: PlanTexts
     objects: Sequence[bytes] | None = None
     signature: bytes | None = None
 
 
 @dataclass(frozen=True)
 class ChipPart:
-    """What a package holds for one chip: plan and report (JSON values), text of its graph."""
+    """What a package holds for one chip: plan, report (JSON values), text of its graph."""
 
-    plan: Mapping[str, Any]
+    plan: PlanTexts
     report: Mapping[str, Any]
     graph_text: str = ""
 
@@ -90,9 +103,8 @@ def write_model(
         WEIGHTS: weights(constants, table),
     }
     for host, part in classes.items():
-        plan = dict(part.plan)
-        sections[section(host, "programs")] = json_bytes(plan.pop("programs"))
-        sections[section(host, "plan")] = json_bytes(plan)
+        for name, text in part.plan._asdict().items():
+            sections[section(host, name)] = text
         if part.objects is not None:
             sizes = [len(o) for o in part.objects]
             head = struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
@@ -100,9 +112,8 @@ def write_model(
         if part.signature is not None:
             sections[section(host, "signature")] = part.signature
     for chip, made in (chips or {}).items():
-        plan = dict(made.plan)
-        sections[section(chip_instance(chip), "programs")] = json_bytes(plan.pop("programs"))
-        sections[section(chip_instance(chip), "plan")] = json_bytes(plan)
+        for name, text in made.plan._asdict().items():
+            sections[section(chip_instance(chip), name)] = text
         sections[section(chip_instance(chip), "report")] = json_bytes(dict(made.report))
         if made.graph_text != graph_text:
             sections[section(chip_instance(chip), "graph")] = made.graph_text.encode()

@@ -27,6 +27,8 @@ def main() -> None:
         command_line()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        gc.freeze()  # the end of the process frees all; a search for circles before it is in vain
 
 
 def _leave_current_folder() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acl_runtime.package_layout import ChipPart
+from acl_runtime.package_layout import ChipPart, plan_texts
 from atc.chip_figures import Figures, Launch, figures_of
 from atc.pass_watch import PassWatch
 from atc.plan_input import plan_input
@@ -20,7 +20,7 @@ from codegen.targets import Target
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import Pass, notes_of
 from graph_opt.ir.text import to_text
-from graph_opt.plan import ModelPlan, model_to_json, plan_model
+from graph_opt.plan import model_to_json, plan_model
 from graph_opt.plan.records import KernelRecord
 from graph_opt.precision.legalise_products import LegaliseProducts
 from graph_opt.precision.lists import POLICIES, VERSION_2
@@ -30,31 +30,19 @@ from tensor_types.recipes import Recipe
 
 @dataclass(frozen=True)
 class ChipInstance:
-    """A model for a chip. `report` is what the package keeps: see `_report`."""
+    """A model for a chip: what goes into the package, and of that the report, see `_report`."""
 
     chip: Target
-    graph: Graph
-    plan: ModelPlan
-    report: Mapping[str, Any]
+    part: ChipPart
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        return self.part.report
 
     def summary(self) -> dict[str, Any]:
         """The part of the report that `atc convert --json` shows."""
         keys = ("kernels", "aicpu_nodes", "estimate_ms", "changes")
         return {key: self.report[key] for key in keys}
-
-    def part(self, constants: MutableMapping[str, Recipe]) -> ChipPart:
-        """What goes into the package. Constants that are the chip's own are added to `constants`, under their names
-        or, where another one has that name, under one with the chip's."""
-        plan = model_to_json(self.plan)
-        for segment in plan["segments"]:
-            for row in segment["constants"]:
-                value = segment["values"][row["value"]]
-                recipe = self.graph.values[value["name"]].recipe
-                assert recipe is not None
-                if constants.get(value["name"], recipe) != recipe:
-                    value["name"] = f"{value['name']}@{self.chip.name}"
-                constants[value["name"]] = recipe
-        return ChipPart(plan, self.report, to_text(self.graph))
 
 
 def require_mode(chip: Target, mode: str) -> None:
@@ -71,14 +59,31 @@ def require_mode(chip: Target, mode: str) -> None:
     )  # fmt: skip
 
 
-def make_chip_instance(graph: Graph, chip: Target, steps: Sequence[Pass], watch: PassWatch) -> ChipInstance:
-    """Runs the chip's passes over `graph`, which becomes the instance's own, lowers it and plans it."""
+def make_chip_instance(
+    graph: Graph, chip: Target, steps: Sequence[Pass], watch: PassWatch, constants: MutableMapping[str, Recipe]
+) -> ChipInstance:
+    """Runs the chip's passes over `graph`, lowers it and plans it; nothing is left of the graph then.
+
+    Constants that are the chip's own are added to `constants`, under their names or, where another one has that name,
+    under one with the chip's.
+    """
     watch.run(graph, steps, f"-{chip.name}")
     lowered = lower_graph(graph, chip)
     changes = Counter(note.reason for note in notes_of([s for s in steps if isinstance(s, LegaliseProducts)]))
     planned = plan_model(plan_input(graph, lowered))
     watch.check(planned)
-    return ChipInstance(chip, graph, planned, _report(lowered, chip, changes))
+    plan = model_to_json(planned)
+    for segment in plan["segments"]:
+        for row in segment["constants"]:
+            value = segment["values"][row["value"]]
+            recipe = graph.values[value["name"]].recipe
+            assert recipe is not None
+            if constants.get(value["name"], recipe) != recipe:
+                value["name"] = f"{value['name']}@{chip.name}"
+            constants[value["name"]] = recipe
+    part = ChipPart(plan_texts(plan), _report(lowered, chip, changes), to_text(graph))
+    graph.dissolve()
+    return ChipInstance(chip, part)
 
 
 def _report(lowered: Lowered, chip: Target, changes: Mapping[str, int]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from acl_runtime.kernels import ProgramCompilation, objects_digest
 from acl_runtime.om import trust
-from acl_runtime.package_layout import PORTABLE, ClassPart, write_model
+from acl_runtime.package_layout import PORTABLE, ClassPart, plan_texts, write_model
 from acl_runtime.stored_constants import lay_out
 from atc import __version__
 from atc.aicpu_tasks import require_tasks
@@ -193,20 +193,23 @@ def convert(
         lowered = lower_graph(graph, host, tilings)
         copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
         compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
-        portable = lower_graph(graph, portable_class)
+        portable = plan_model(plan_input(graph, lower_graph(graph, portable_class)))
+        watch.check(portable)
+        portable_part = ClassPart(plan_texts(model_to_json(portable)))
+        del portable  # of a large graph a plan takes more memory than the graph
         operators = operators_of(graph)
+        constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
     with progress.stage("chips"):  # while the programs of the host are being compiled
         instances = [
             make_chip_instance(
-                g, chip, without(target_passes(kernels([chip]), options.precision_mode, classes), disabled), watch
-            )
+                g, chip, without(target_passes(kernels([chip]), options.precision_mode, classes), disabled), watch,
+                constants,
+            )  # fmt: skip
             for g, chip in zip(chip_graphs, chips, strict=True)
         ]
     with progress.stage("plan"):
         planned = plan_model(plan_input(graph, lowered))
-        portable_plan = plan_model(plan_input(graph, portable))
-        for each in (planned, portable_plan):
-            watch.check(each)
+        watch.check(planned)
     with progress.stage("compile"):
         texts = list(planned.programs)
         images = compilation.result()
@@ -237,10 +240,8 @@ def convert(
         "atc_cmdline": options.command_line,
     }
     with progress.stage("package"), writing("--output"):
-        constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
         resources = {"memory_size": -1 if result.arena_bytes is None else result.arena_bytes,
                      "stream_num": 1, "event_num": 0}  # fmt: skip
-        parts = {i.chip.name: i.part(constants) for i in instances}
         plan = model_to_json(planned)
         require_tasks(plan)
         table = lay_out(constants, plan)
@@ -248,10 +249,10 @@ def convert(
         write_model(
             package,
             classes={
-                host.name: ClassPart(plan, objects=objects, signature=signature),
-                PORTABLE: ClassPart(model_to_json(portable_plan)),
+                host.name: ClassPart(plan_texts(plan), objects=objects, signature=signature),
+                PORTABLE: portable_part,
             },
-            chips=parts,
+            chips={i.chip.name: i.part for i in instances},
             constants=constants,
             table=table,
             viewer=viewer_graph(graph, lowered, table, producers, {**about, **resources}),

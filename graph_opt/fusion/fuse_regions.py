@@ -56,6 +56,7 @@ class FuseRegions:
         groups = [g for g in state.order if g.family]
         self.notes.extend(Note(node, self.name, reason) for node, reason in boundaries(state.joining, state.seams))
         Rewriter(graph).fuse_all([(g.nodes, g.family) for g in groups])
+        state.order.dissolve()
         return bool(groups)
 
     def _checked(self, graph: Graph) -> set[Node]:

@@ -46,6 +46,11 @@ class GroupOrder:
             last = group
         self._renumber()
 
+    def dissolve(self) -> None:
+        """Parts the groups, which refer to each other, so that their memory is free as soon as nobody needs them."""
+        for group in list(self):
+            group.before = group.after = None
+
     def __iter__(self) -> Iterator[Group]:
         """The groups in order."""
         group = self._head.after

@@ -35,7 +35,7 @@ Guards: TypeAlias = "tuple[tuple[Value, bool], ...]"
 RELATIONS = ("same", "cast", "slice", "scale", "interior", "folded", "dead")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a source tensor is now: its relation and the value that it refers to (None for dead)."""
 
@@ -52,7 +52,7 @@ class Requirement:
     relation: Relation
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Value:
     """One tensor. `shape` is None while the rank is unknown; dims that only the data decides have fresh names `u0`...
 
@@ -102,7 +102,7 @@ class Value:
         return f"<{self}>"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """One operator: `inputs` may hold None for absent optional ones. `op` is 'Domain::Name', or 'Name' for ai.onnx.
 
@@ -241,6 +241,17 @@ class Graph:
         else:
             self.nodes.insert_before(before, node)
         return node
+
+    def dissolve(self) -> None:
+        """Parts everything, so that the memory of a graph that nobody needs any more is free at once: nodes and values
+        refer to each other, and the search for such circles comes late."""
+        for node in self.nodes:
+            for body in node.subgraphs.values():
+                body.dissolve()
+            node.inputs, node.outputs, node.guards = [], [], ()
+        for value in self.values.values():
+            value.producer, value.uses = None, {}
+        self.inputs, self.outputs, self.nodes, self.values = [], Outputs(), Order(), {}
 
     def is_output(self, value: Value) -> bool:
         return value in self.outputs

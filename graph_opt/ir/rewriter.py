@@ -287,6 +287,7 @@ class Rewriter:
         body.origins = {s: self.graph.origins[s] for v in held for s in sorted(self._holders.get(v.name, ()))}
         self.absorb(inside, fused.output)
         for value in inside:
+            value.producer = None  # the memory of the members is free at once
             del self.graph.values[value.name]
         for index, value in fused.operands():
             value.uses[fused, index] = None

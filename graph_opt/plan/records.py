@@ -14,7 +14,7 @@ from tensor_types.dims import Dim
 from tensor_types.formats import PLAIN, Format
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskOperand:
     """One pointer argument: a value of the graph by name, or scratch of `bytes` that lives during the task alone.
 
@@ -32,7 +32,7 @@ class TaskOperand:
     reshape: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KernelRecord:
     """A native task: program text, operands in the order of its parameters, values of its dims in its order."""
 
@@ -51,7 +51,7 @@ class KernelRecord:
     """How the kernel is cut, in the text form of `codegen.kernels.tiling`; "" where there is nothing to choose."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AicpuRecord:
     """A task for the AI CPU: `op` names an implementation in the runtime, `attrs` are JSON values."""
 
@@ -63,7 +63,7 @@ class AicpuRecord:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AliasRecord:
     """`output` is `input` seen with another shape (Reshape, Squeeze, a leading slice): no task, shared bytes.
 

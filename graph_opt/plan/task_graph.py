@@ -15,7 +15,7 @@ from tensor_types.relations import Relation
 KINDS = ("input", "output", "constant", "state", "temporary")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ValueInfo:
     """A tensor of the graph: logical shape (None: rank unknown), physical format, and where it comes from.
 
@@ -37,7 +37,7 @@ class ValueInfo:
         return product(self.format.physical_shape(self.shape)) * self.dtype.bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """A record at its place in program order.
 
@@ -48,7 +48,7 @@ class Scheduled:
     guards: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Requirement:
     """How two extents must be to each other; `node` needs it, under its `guards` as a record."""
 
@@ -59,7 +59,7 @@ class Requirement:
     guards: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlanInput:
     """Everything that planning needs. `dims` are the named dims of the model and their inclusive ranges.
 
@@ -78,7 +78,7 @@ class PlanInput:
     """Values whose bytes live from run to run. They are neither inputs nor outputs; updates write them in place."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where bytes are: `index` counts storages (region 'arena'), inputs, outputs, states, constants, guard bytes or
     objects.
@@ -91,7 +91,7 @@ class Place:
     offset: Dim = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Operand:
     """An argument of a task: `role` is 'in', 'out', 'inout' or 'workspace'; `value` its name, None for scratch."""
 
@@ -101,7 +101,7 @@ class Operand:
     value: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Task:
     """One task. `program` counts `Plan.programs`; an AI CPU task has `program` None and names `op`, `attrs`.
 
@@ -125,7 +125,7 @@ class Task:
     tiling: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Constant:
     """A constant as some kernel wants it: permuted, reshaped, then packed. All None and PLAIN: as stored."""
 
@@ -135,7 +135,7 @@ class Constant:
     packing: Format = PLAIN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Bytes in the arena: how many, where, and the first and last task that touch them."""
 
@@ -145,7 +145,7 @@ class Storage:
     last: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A planned model. `places` tells for each value where it is; `arena` is the bytes of the arena.
 

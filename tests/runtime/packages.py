@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.om import FusedGraph
-from acl_runtime.package_layout import ClassPart, write_model
+from acl_runtime.package_layout import ClassPart, plan_texts, write_model
 from acl_runtime.stored_constants import lay_out
 from codegen.llvm.detect import detect_host_class
 from codegen.tile.build import ProgramBuilder
@@ -106,7 +106,7 @@ def write(
         tuple(values), tuple(records), *ends, dict(dims or {}), tuple(requirements), late_dims=dict(late_dims or {})
     )
     json_plan = model_to_json(plan_model(model))
-    part = ClassPart(json_plan, objects)
+    part = ClassPart(plan_texts(json_plan), objects)
     recipes = {n: Source(a) for n, a in (constants or {}).items()}
     table = lay_out(recipes, json_plan if packed else None)
     name = host_class or detect_host_class()

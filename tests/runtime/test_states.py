@@ -12,7 +12,7 @@ from packages import VIEWER
 
 from acl_runtime import InferSession
 from acl_runtime.om import PackageError
-from acl_runtime.package_layout import ClassPart, write_model
+from acl_runtime.package_layout import ClassPart, plan_texts, write_model
 from acl_runtime.plan_format import read_plan
 from acl_runtime.stored_constants import lay_out
 from atc.pipeline import passes
@@ -86,7 +86,8 @@ def session(text: str, path: Path) -> InferSession:
     plan = model_to_json(plan_model(plan_input(graph, lower_graph(graph, target(detect_host_class())))))
     constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
     table = lay_out(constants, plan)
-    write_model(path, classes={detect_host_class(): ClassPart(plan)}, constants=constants, table=table, viewer=VIEWER)
+    classes = {detect_host_class(): ClassPart(plan_texts(plan))}
+    write_model(path, classes=classes, constants=constants, table=table, viewer=VIEWER)
     return InferSession(0, path)
 
 

@@ -12,7 +12,7 @@ from packages import BLOCK, VIEWER, elementwise
 from acl_runtime import InferSession
 from acl_runtime.model import load_model
 from acl_runtime.om import PackageError, open_package
-from acl_runtime.package_layout import ClassPart, write_model
+from acl_runtime.package_layout import ClassPart, plan_texts, write_model
 from acl_runtime.stored_constants import CANONICAL, ConstantTable, KernelForm, lay_out
 from acl_runtime.strip_package import strip_package
 from codegen.llvm.detect import detect_host_class
@@ -40,7 +40,7 @@ def write(path: Path, form: KernelForm, *, for_host: bool = True) -> Path:
     values = (f32("w", *W.shape, kind="constant"), f32("y", *W.shape))
     plan = model_to_json(plan_model(PlanInput(values, tuple(records), (), ("y",))))
     constants = {"w": Source(W)}
-    classes = {detect_host_class(): ClassPart(plan), "portable": ClassPart(plan)}
+    classes = dict.fromkeys((detect_host_class(), "portable"), ClassPart(plan_texts(plan)))
     classes = classes if for_host else {"portable": classes["portable"]}
     table = lay_out(constants, plan if for_host else None)
     write_model(path, classes=classes, constants=constants, table=table, viewer=VIEWER, header={"tool": "test"})
