@@ -6,14 +6,13 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from acl_runtime.chip_programs import ChipKernel, chip_kernels
-from acl_runtime.constant_forms import Constants, Makers
+from acl_runtime.constant_forms import Constants, Later, Makers
 from acl_runtime.custom_operators import require_operators
 from acl_runtime.executor import aligned_zeros
 from acl_runtime.gear_sizes import gear_dims
@@ -76,7 +75,7 @@ class LoadedModel:
 
     def _constants(self, plan: SegmentPlan) -> Constants:
         """The constants of a segment in the forms that its tasks take: views of the file where they are stored so."""
-        found: list[np.ndarray | Future[np.ndarray]] = []
+        found: list[np.ndarray | Later] = []
         sizes = []
         for constant in plan.constants:
             value = plan.values[constant.value]
@@ -91,7 +90,7 @@ class LoadedModel:
             else:
                 sizes.append(array.nbytes)
                 found.append(self.makers.make(array, _guarded if sanitised() else _contiguous))
-        return Constants(found, sizes, self.makers)
+        return Constants(found, sizes)
 
 
 def _contiguous(array: np.ndarray) -> np.ndarray:

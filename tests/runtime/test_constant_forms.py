@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import atc
 from acl_runtime import InferSession
 from acl_runtime.constant_forms import Constants, Makers
+from acl_runtime.om import PackageError
 from tensor_types import recipe_steps
 from tensor_types.recipes import Source
 
@@ -57,7 +60,36 @@ def test_a_failure_is_told_to_who_reads() -> None:
         raise MemoryError("too large")
 
     makers, large = Makers(), Source(np.ones(1 << 18, np.float32))
-    made = Constants([np.zeros(2), makers.make(large, fail), makers.make(large, np.negative)], [16, 0, 1 << 20], makers)
+    made = Constants([np.zeros(2), makers.make(large, fail), makers.make(large, np.negative)], [16, 0, 1 << 20])
     assert made[2][0] == -1
     with pytest.raises(MemoryError, match="too large"):
         list(made)
+
+
+def test_a_form_of_another_size_than_it_promises_is_refused() -> None:
+    makers = Makers()
+    for count in (4, 1 << 18):  # at once, and later
+        with pytest.raises(PackageError, match="in the form of its kernel"):
+            list(Constants([makers.make(Source(np.ones(count, np.float32)), lambda a: a[1:])], [4 * count]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_makes_what_threads_of_its_parent_were_making() -> None:
+    parent, may, begun = os.getpid(), threading.Event(), threading.Event()
+
+    def slow(array: np.ndarray) -> np.ndarray:
+        begun.set()
+        assert os.getpid() != parent or may.wait(60)
+        return -array
+
+    makers = Makers()
+    made = Constants([makers.make(Source(np.ones(1 << 18, np.float32)), slow)], [1 << 20])
+    makers.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        os._exit(0 if made[0][0] == -1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    may.set()
+    assert made[0][0] == -1
