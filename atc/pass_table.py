@@ -43,6 +43,7 @@ _TABLE = (
     PassRow("split-wide-operators", "Sums and extrema of more than 64 tensors become trees of such operators."),
     PassRow("flatten-if", "Branches of an If that agree in rank become guarded nodes of the graph around it."),
     PassRow("dequantize-late", "DequantizeLinear moves behind what only picks or reorders the codes."),
+    PassRow("select-codes", "Operators that pick or reorder elements work on codes; DequantizeLinear follows them."),
     PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
     PassRow("fuse-narrow-products", "MatMul with a constant of codes of 8 bits at most keeps the codes."),
     PassRow("expand-qlinear", "QLinearMatMul and QLinearConv become integer products with their scales around them."),

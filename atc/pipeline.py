@@ -39,6 +39,7 @@ from graph_opt.quantisation import (
     FuseQdqProducts,
     LegaliseIntegerConvolutions,
     LegaliseIntegerMatmuls,
+    SelectCodes,
 )
 from graph_opt.simplify import (
     AbsorbExpands,
@@ -86,6 +87,7 @@ def shared_passes() -> list[Pass]:
         FlattenIf(),
         *simplification(),
         DequantizeLate(),
+        SelectCodes(),
         FuseQdqProducts(),
         FuseNarrowProducts(),
         ExpandQLinear(),

@@ -91,8 +91,11 @@ def _matmul_integer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 
 @implementation("ConvInteger")
 def _conv_integer(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    x, w = _centred(inputs[0], get(inputs, 2), None), _centred(inputs[1], get(inputs, 3), 0)
-    return convolve(x, w, attrs, attrs.get("pad_value", 0)).astype(np.int32)
+    zero, outside = get(inputs, 2), attrs.get("pad_value", 0)
+    if zero is not None and attrs.get("zero_outside"):
+        zero, outside = None, int(np.asarray(zero).reshape(()))
+    x, w = _centred(inputs[0], zero, None), _centred(inputs[1], get(inputs, 3), 0)
+    return convolve(x, w, attrs, outside).astype(np.int32)
 
 
 @implementation("QLinearMatMul")

@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "ConcatFromSequence": ("input_sequence:h", "axis=int new_axis=int"),
     "ConstantOfShape": ("input:i", "value=tensor"),
     "Conv": ("X:f W:f B?:f", "auto_pad=string dilations=ints kernel_shape=ints pads=ints strides=ints group=int direct=int result_dtype=string"),
-    "ConvInteger": ("x:iu w:iu x_zero_point?:iu w_zero_point?:iu", "auto_pad=string dilations=ints kernel_shape=ints pads=ints strides=ints group=int pad_value=int result_dtype=string"),
+    "ConvInteger": ("x:iu w:iu x_zero_point?:iu w_zero_point?:iu", "auto_pad=string dilations=ints kernel_shape=ints pads=ints strides=ints group=int pad_value=int zero_outside=int result_dtype=string"),
     "ConvTranspose": ("X:f W:f B?:f", "auto_pad=string dilations=ints kernel_shape=ints pads=ints strides=ints group=int output_padding=ints output_shape=ints result_dtype=string"),
     "Cos": ("input:f", ""),
     "Cosh": ("input:f", ""),

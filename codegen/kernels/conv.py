@@ -94,8 +94,12 @@ def _ways(node: Node, target: Target) -> Callable[[bool | None], _Way] | None:
 
 def _check_bytes(anchor: Node, x: Value, w: Value, target: Target) -> None:
     """NotLowerable unless the kernel multiplies these bytes, four channels at a time."""
-    if any(v is not None for v in anchor.inputs[2:]):
+    _, _, x_zero, w_zero = (*anchor.inputs, None, None)[:4]
+    outside = x_zero if anchor.attrs.get("zero_outside") else None
+    if x_zero is not outside or (w_zero is not None and (w_zero.recipe is None or w_zero.recipe.size != 1)):
         raise NotLowerable("zero points of a ConvInteger that were not folded")
+    if target.explicit_memory and (w_zero is not None or outside is not None):
+        raise NotLowerable("a ConvInteger with a zero point of the weight or pads that a run decides, on a chip")
     if int(anchor.attrs.get("group", 1) or 1) != 1 or shape_of(w)[1] % 4:  # type: ignore[call-overload, operator]
         raise NotLowerable("an integer convolution with groups, or with channels that are no multiple of 4")
     if x.format != channels_last(x.rank):
@@ -142,7 +146,7 @@ class _Lowering:
         conv = ConvShape(
             self.x.shape[0], tuple(axes), groups, channels // groups, features // groups, self.x.dtype,
             self.x.format != last, int(self.anchor.attrs.get("pad_value", 0) or 0),  # type: ignore[call-overload]
-            self._together(channels // groups),
+            self._together(channels // groups), self._weight_zero(),
         )  # fmt: skip
         if conv.is_pixelwise and not conv.plain and self.format == last:
             made = self._pixelwise(conv)
@@ -157,6 +161,18 @@ class _Lowering:
         if points and not self.anchor.attrs.get("direct"):
             return _Way(winograd_tilings(conv, self.target), lambda chosen: self._emit_points(chosen, conv, space))
         return self._product(conv, space, pixelwise=False)
+
+    def _weight_zero(self) -> int:
+        zero = self.anchor.input(3) if self.anchor.op == "ConvInteger" else None
+        return 0 if zero is None or zero.recipe is None else int(zero.recipe.array().reshape(()))
+
+    def _outside(self) -> View | None:
+        """What lies outside of the input, where only the run knows it."""
+        value = self.anchor.input(2) if self.anchor.op == "ConvInteger" else None
+        if value is None:
+            return None
+        value = outer_inputs(self.node).get(value.name, value)
+        return self.task.operand(value, "in", (1,)).window((0,), (1,))
 
     def _together(self, channels: int) -> int:
         """Channels of a column that lie together in the packed weight of a host."""
@@ -219,7 +235,7 @@ class _Lowering:
             self.vector = tiling.vector
             emit_conv_on_cube(self.paths, conv, tiling, x, weight, finish)
         else:
-            emit_conv(task, conv, tiling, x, weight, finish)
+            emit_conv(task, conv, tiling, x, weight, finish, self._outside())
         return [task.record(work=self._work(product(conv.kernel) * conv.channels))]
 
     def _emit_points(self, tiling: WinogradTiling, conv: ConvShape, space: Space) -> list[Record]:

@@ -52,6 +52,8 @@ class ConvShape:
     together: int = 1
     """Numbers of a column that lie together, channels, or of plain activations taps of the last axis: hosts multiply
     bytes four at a time, and bf16 in pairs."""
+    weight_zero: int = 0
+    """A number of the weight's dtype that stands for 0 there."""
 
     def with_even_rows(self) -> ConvShape:
         """As a product of pairs of taps: an odd kernel gets one more tap along the last axis, whose weight is zero."""
@@ -212,8 +214,14 @@ def extent_of(block: int, start: Dim, total: Dim) -> Dim:
     return block if isinstance(total, int) and total % block == 0 else dmin(block, total - start)
 
 
-def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer, w: Buffer, finish: Finish) -> None:
-    """Declares the grid and emits the product of every block; `finish` consumes and stores each accumulator."""
+def emit_conv(
+    b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer, w: Buffer, finish: Finish,
+    outside: View | None = None,
+) -> None:  # fmt: skip
+    """Declares the grid and emits the product of every block; `finish` consumes and stores each accumulator.
+
+    `outside`: one element, of bytes, that what lies outside of the input counts as, in place of `pad_value`.
+    """
     axes = shape.axes
     rank = len(axes)
     n: Dim = 0 if shape.batch == 1 else b.grid("n", shape.batch)
@@ -234,8 +242,9 @@ def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer
     parts = -(-panels_ // per_part)
     first: Dim = 0 if parts == 1 else b.grid("p", parts) * per_part
 
-    source = _input_block(b, shape, tiling, x, n, g, starts, counts)
+    source = _input_block(b, shape, tiling, x, n, g, starts, counts, outside)
     acc = b.tile("acc", accumulator_dtype(shape.dtype), (*tiling.block, tiling.panel), "L0C")
+    excess = _excess(b, shape, tiling, source, w.dtype, counts) if shape.weight_zero else None
 
     def panel(p: Dim) -> None:
         columns: Dim = tiling.panel
@@ -249,6 +258,8 @@ def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer
             weight = w.view(g, p, *(axis(i) for i in range(rank + 2)), shape=(*w.shape[2:-1], columns))
         b.matmul(block, source, weight, nm=rank, nk=len(weight.shape) - 1)
         channel = g * shape.features + p * tiling.panel + axis(rank)
+        if excess is not None:
+            b.sub(block, block, View(excess.name, (*map(axis, range(rank)), 0), block.shape))
         finish(block, (n, *(s + axis(i) for i, s in enumerate(starts)), channel))
 
     if per_part == 1:
@@ -259,9 +270,40 @@ def emit_conv(b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer
         panel(first + q)
 
 
+def _excess(
+    b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, source: View, dtype: DType, counts: Sequence[Dim]
+) -> Buffer:
+    """The sums of every window times the weight's zero, one for all channels: a product with a column of it."""
+    rank = len(shape.axes)
+    sums = b.tile("excess", accumulator_dtype(shape.dtype), (*tiling.block, 1), "L0C")
+    taps = [int(e) for e in source.shape[rank:]]  # type: ignore[arg-type]
+    column = b.tile("zeros", dtype, (*taps[:-1], 1, taps[-1]), "L1")
+    b.expands(column.whole(), shape.weight_zero)
+    last = len(taps)
+    weight = column.view(*map(axis, range(last - 1)), axis(last), axis(last - 1), shape=(*taps, 1))
+    b.matmul(sums.window((0,) * (rank + 1), (*counts, 1)), source, weight, nm=rank, nk=last)
+    return sums
+
+
+def _load_block(
+    b: ProgramBuilder, shape: ConvShape, block: View, tile: Buffer, view: View, outside: View | None
+) -> None:
+    """The input block with its surroundings."""
+    if outside is None:
+        b.load(block, view, pad=shape.pad_value)
+        return
+    # Read with two numbers around it, the block differs where it lies outside: by all bits.
+    ones = b.tile("surroundings", shape.dtype, tile.shape, "L1").view(*block.index, shape=block.shape)
+    b.load(block, view, pad=0)
+    b.load(ones, view, pad=255 if shape.dtype.kind == "uint" else -1)
+    b.instr("TXOR", ones, ones, block)
+    b.instr("TAND", ones, ones, View(outside.base, (0,), block.shape))
+    b.instr("TOR", block, block, ones)
+
+
 def _input_block(
     b: ProgramBuilder, shape: ConvShape, tiling: ConvTiling, x: Buffer, n: Dim, g: Dim,
-    starts: Sequence[Dim], counts: Sequence[Dim],
+    starts: Sequence[Dim], counts: Sequence[Dim], outside: View | None,
 ) -> View:  # fmt: skip
     """The product's a: axes of the output block, then k axes, over the input or a padded copy of its block."""
     axes = shape.axes
@@ -288,16 +330,12 @@ def _input_block(
     sizes = [int(a.span(s)) for a, s in zip(axes, tiling.block, strict=True)]  # type: ignore[arg-type]
     if shape.plain:
         t = b.tile("padded", shape.dtype, (shape.channels, *sizes), "L1")
-        b.load(
-            t.window((0,) * (rank + 1), (shape.channels, *spans)),
-            x.view(n, base + axis(0), *(o + axis(i + 1) for i, o in enumerate(origin)), shape=(shape.channels, *spans)),
-            pad=shape.pad_value,
-        )
+        block = t.window((0,) * (rank + 1), (shape.channels, *spans))
+        spatial = [o + axis(i + 1) for i, o in enumerate(origin)]
+        _load_block(b, shape, block, t, x.view(n, base + axis(0), *spatial, shape=block.shape), outside)
         return t.view(channel, *taps, shape=extents)
     t = b.tile("padded", shape.dtype, (*sizes, shape.channels), "L1")
-    b.load(
-        t.window((0,) * (rank + 1), (*spans, shape.channels)),
-        x.view(n, *(o + axis(i) for i, o in enumerate(origin)), base + axis(rank), shape=(*spans, shape.channels)),
-        pad=shape.pad_value,
-    )
+    block = t.window((0,) * (rank + 1), (*spans, shape.channels))
+    spatial = [o + axis(i) for i, o in enumerate(origin)]
+    _load_block(b, shape, block, t, x.view(n, *spatial, base + axis(rank), shape=block.shape), outside)
     return t.view(*taps, channel, shape=extents)

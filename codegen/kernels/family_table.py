@@ -44,7 +44,7 @@ ROWS = (
     Row("topk", _FLOATS | _INTEGERS, ("TopK",)),
     Row("conv", _FLOATS | {"i8", "u8"}, ("Conv", "ConvInteger", "ConvTranspose"), after=POINTWISE,
         prefers="channels_last"),
-    Row("pool", _FLOATS,
+    Row("pool", _FLOATS | {"i8", "u8"},
         ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"),
         prefers="channels_last"),
     Row("lrn", _FLOATS, ("LRN",)),

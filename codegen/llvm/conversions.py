@@ -5,6 +5,7 @@ In registers f16 and bf16 are f32 vectors holding representable numbers; `round_
 
 from __future__ import annotations
 
+from codegen.llvm.ranges import Range
 from codegen.llvm.vector_code import Vec, VectorCode, register_type
 from tensor_types.dtypes import BF16, BOOL, F16, F32, F64, I16, I32, U8, DType
 
@@ -155,11 +156,24 @@ def _through_words(code: VectorCode, a: Vec, dtype: DType) -> Vec:
     """What f32 holds in place of the greatest i32: the first number that does not fit."""
     if beyond is not None:
         high = float(2**31 - 128)
-    inside = code.select(code.compare("ogt", a, code.like(low, a)), a, code.like(low, a))
-    inside = code.select(code.compare("olt", inside, code.like(high, a)), inside, code.like(high, a))
-    inside = code.select(code.compare("uno", a, a), code.like(0.0, a), inside)
-    whole = code.cast("fptosi", inside, I32)
-    if beyond is not None:
+    # What was clipped and rounded before needs one instruction, which rounds by itself.
+    nearest = a.text in code.unrounded and a.dtype == F32
+    a = code.unrounded[a.text] if nearest else a
+    known = code.range_of(a)
+    inside = a
+    if known.least < low:
+        inside = code.select(code.compare("ogt", inside, code.like(low, a)), inside, code.like(low, a))
+    if known.greatest > high:
+        inside = code.select(code.compare("olt", inside, code.like(high, a)), inside, code.like(high, a))
+    if not known.numbers:
+        inside = code.select(code.compare("uno", a, a), code.like(0.0, a), inside)
+    if nearest:
+        words = f"<{a.lanes} x i32>"
+        text = code.fn.call(words, f"llvm.lrint.v{a.lanes}i32.v{a.lanes}f32", code.typed(inside))
+        whole = Vec(text, I32, a.lanes)
+    else:
+        whole = code.cast("fptosi", inside, I32)
+    if beyond is not None and known.greatest > high:
         whole = code.select(code.compare("oge", a, code.like(beyond, a)), code.like(2**31 - 1, whole), whole)
     return whole if dtype == I32 else code.cast("trunc", whole, dtype)
 
@@ -168,6 +182,9 @@ def _integer_to_float(code: VectorCode, a: Vec, dtype: DType) -> Vec:
     cast = "sitofp" if a.dtype.kind == "int" else "uitofp"
     if a.dtype.bits <= 16 or a.dtype == BOOL or not is_reduced(dtype):
         wide = code.cast(cast, a, F64 if dtype == F64 else F32)
+        signed = a.dtype.kind == "int"
+        bits = 1 if a.dtype == BOOL else a.dtype.bits - signed
+        code.ranges[wide.text] = Range(-(2.0**bits) if signed else 0.0, 2.0**bits, True)
         return round_to(code, wide, dtype)
     return round_to(code, _narrow_to_odd(code, code.cast(cast, a, F64)), dtype)
 

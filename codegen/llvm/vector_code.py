@@ -7,9 +7,11 @@ exactly representable numbers, bool is a vector of i1, and 4-bit integers are i8
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 
+from codegen.llvm.ranges import ANYTHING, Range
 from codegen.llvm.text import Function, Value
 from codegen.targets.hosts import HostClass
 from codegen.tile.ir import Scalar
@@ -70,6 +72,18 @@ def scalar_constant(value: Scalar, dtype: DType) -> str:
     return str(wrapped - (1 << bits) if dtype.kind == "int" and wrapped >> (bits - 1) else wrapped)
 
 
+_CONSTANT = re.compile(r"splat \((?:float|double) 0x([0-9A-F]{16})\)")
+
+
+def constant_number(a: Vec) -> float | None:
+    """The number in all lanes of a float constant; None for what is no constant, and for NaN."""
+    found = _CONSTANT.fullmatch(a.text)
+    if found is None:
+        return None
+    number = float(struct.unpack("<d", int(found[1], 16).to_bytes(8, "little"))[0])
+    return None if math.isnan(number) else number
+
+
 def _rounded(value: float, dtype: DType) -> float:
     """The number of the dtype that is nearest to the value."""
     if dtype == F64:
@@ -91,6 +105,16 @@ class VectorCode:
     def __init__(self, fn: Function, host: HostClass) -> None:
         self.fn = fn
         self.host = host
+        self.ranges: dict[str, Range] = {}
+        """Of float vectors, by their text."""
+        self.unrounded: dict[str, Vec] = {}
+        """By the text of a float vector rounded to nearest even: the vector that was rounded."""
+
+    def range_of(self, a: Vec) -> Range:
+        """What is known of a float vector."""
+        if (number := constant_number(a)) is not None:
+            return Range(number, number, True)
+        return self.ranges.get(a.text, ANYTHING)
 
     def const(self, value: Scalar, dtype: DType, lanes: int) -> Vec:
         """A vector constant with the value in all lanes."""
@@ -167,7 +191,9 @@ class VectorCode:
         return total
 
     def round_even(self, a: Vec) -> Vec:
-        return self.call("llvm.roundeven", a)
+        rounded = self.call("llvm.roundeven", a)
+        self.unrounded[rounded.text] = a
+        return rounded
 
     def abs(self, a: Vec) -> Vec:
         return self.call("llvm.fabs", a)

@@ -9,7 +9,8 @@ import math
 
 from codegen.llvm import vector_math
 from codegen.llvm.conversions import convert, is_reduced, narrow_to_nibble, round_to
-from codegen.llvm.vector_code import Vec, VectorCode
+from codegen.llvm.ranges import ANYTHING, of_operation
+from codegen.llvm.vector_code import Vec, VectorCode, constant_number
 from codegen.tile.ir import Imm, Instr
 from tensor_types.dtypes import BOOL, F32, F64, DType
 
@@ -20,7 +21,7 @@ _FLOAT = {"TADD": "fadd", "TSUB": "fsub", "TMUL": "fmul", "TDIV": "fdiv"}
 _INTEGER = {"TADD": "add", "TSUB": "sub", "TMUL": "mul", "TAND": "and", "TOR": "or", "TXOR": "xor"}
 _EXACT = frozenset(("TABS", "TNEG", "TMAX", "TMIN", "TRELU", "TSIGN"))
 """Of numbers that f16 or bf16 hold they give such numbers."""
-_ROUNDING = {"TFLOOR": "llvm.floor", "TCEIL": "llvm.ceil", "TROUND": "llvm.roundeven", "TTRUNC": "llvm.trunc"}
+_ROUNDING = {"TFLOOR": "llvm.floor", "TCEIL": "llvm.ceil", "TTRUNC": "llvm.trunc"}
 _COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _COMPARE_SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 _COMPARE_UNSIGNED = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
@@ -64,6 +65,13 @@ def evaluate(code: VectorCode, instr: Instr, operands: list[Vec], dtype: DType) 
 
 
 def _float(code: VectorCode, instr: Instr, args: list[Vec]) -> Vec:
+    result = _float_result(code, instr, args)
+    if len(args) == 2 and (known := of_operation(instr.op, *map(code.range_of, args))) != ANYTHING:
+        code.ranges[result.text] = known
+    return result
+
+
+def _float_result(code: VectorCode, instr: Instr, args: list[Vec]) -> Vec:
     op, a = instr.op, args[0]
     b = args[1] if len(args) > 1 else a
     if op in _FLOAT:
@@ -72,6 +80,8 @@ def _float(code: VectorCode, instr: Instr, args: list[Vec]) -> Vec:
         return maximum(code, a, b) if op == "TMAX" else minimum(code, a, b)
     if op in vector_math.UNARY:
         return vector_math.unary(code, op, a)
+    if op == "TROUND":
+        return code.round_even(a)
     if op in _ROUNDING:
         return code.call(_ROUNDING[op], a)
     if op == "TFMA":
@@ -109,11 +119,6 @@ def _float(code: VectorCode, instr: Instr, args: list[Vec]) -> Vec:
     raise UnsupportedInstruction(f"{op} on {a.dtype}")
 
 
-def _is_number(a: Vec) -> bool:
-    """True for a constant that is not NaN (its LLVM text says so)."""
-    return a.text.startswith("splat") and "0x7FF8" not in a.text
-
-
 def maximum(code: VectorCode, a: Vec, b: Vec) -> Vec:
     """The larger float; NaN if either is NaN."""
     return _extreme(code, "ogt", a, b)
@@ -125,11 +130,11 @@ def minimum(code: VectorCode, a: Vec, b: Vec) -> Vec:
 
 
 def _extreme(code: VectorCode, predicate: str, a: Vec, b: Vec) -> Vec:
-    if _is_number(b):
+    if constant_number(b) is not None:
         a, b = b, a
     # One machine instruction, which gives b when either is NaN; that is wrong only when a is the NaN.
     larger = code.select(code.compare(predicate, a, b), a, b)
-    return larger if _is_number(a) else code.select(code.compare("uno", a, a), a, larger)
+    return larger if constant_number(a) is not None else code.select(code.compare("uno", a, a), a, larger)
 
 
 def _power(code: VectorCode, instr: Instr, a: Vec, b: Vec) -> Vec:

@@ -1,7 +1,8 @@
 """Loop fusion: every node that can run natively becomes part of one `Fused` node, and only those do.
 
 1. An anchor (an operator of a family) opens a group. It takes in element-wise consumers (`Family.epilogue`), as long as
-   they keep the shape and format of the anchor's result and the group ends with one result.
+   they keep the shape and format of the anchor's result and the group ends with one result. What widens bytes for
+   such a consumer alone (`widenings`) comes along.
 2. Element-wise nodes that are left form regions: a node joins the region of a producer of the same shape and format.
 3. A region whose results only one anchor of a reading family uses, at the shape of the anchor's input, joins it
    (`Family.prologue`).
@@ -28,6 +29,7 @@ from graph_opt.fusion.boundaries import boundaries
 from graph_opt.fusion.families import Family, Kernels
 from graph_opt.fusion.group_order import Group, GroupOrder
 from graph_opt.fusion.joining import Joining
+from graph_opt.fusion.widenings import sink_widenings, widening
 from graph_opt.ir import Graph, Node
 from graph_opt.ir.data_dependent_sizes import LATE_SIZE, DataDependentSizes
 from graph_opt.ir.passes import Note
@@ -49,6 +51,7 @@ class FuseRegions:
 
     def apply(self, graph: Graph) -> bool:
         alone = self._checked(graph)
+        sink_widenings(graph)
         state = _Fusion(graph, self.kernels, self.most_nodes, alone)
         state.open_anchors()
         state.form_regions()
@@ -138,6 +141,9 @@ class _Fusion:
             between = self.order.between(group, user)
             if between is None:
                 continue
+            self._take_widenings(group, user, family)
+            between = self.order.between(group, user)
+            assert between is not None
             self.order.join(group, user, between)
             members.add(user)
             for value in {v for v in user.inputs if v is not None and v in open_uses}:
@@ -149,6 +155,22 @@ class _Fusion:
                 ends.append(len(group.nodes))
             self._push_users(pending, user)
         return ends
+
+    def _take_widenings(self, group: Group, user: Node, family: Family) -> None:
+        """Lets the chains that widen bytes for a node of the epilogue join before it."""
+        for value in user.inputs:
+            chain = widening(value) if value is not None and value not in self.joining.public else []
+            free = all(
+                self.order.group_of[n] is not group and not self.order.group_of[n].family and n not in self.alone
+                and self.joining.why_not_epilogue(group, n, family) is None for n in chain
+            )  # fmt: skip
+            if not chain or not free or len(group.nodes) + len(chain) >= self.most_nodes:
+                continue
+            for node in chain:
+                between = self.order.between(group, node)
+                if between is None:
+                    break
+                self.order.join(group, node, between)
 
     def _uses(self, node: Node) -> int:
         """Readers of a node's result, one more if it is needed after all of them."""

@@ -14,6 +14,7 @@ from graph_opt.quantisation.fuse_qdq_products import FuseQdqProducts
 from graph_opt.quantisation.legalise_integer_convolutions import LegaliseIntegerConvolutions
 from graph_opt.quantisation.legalise_integer_matmuls import LegaliseIntegerMatmuls
 from graph_opt.quantisation.narrow_products import ChooseNarrowProducts, FuseNarrowProducts
+from graph_opt.quantisation.select_codes import SelectCodes
 
 __all__ = [
     "ChooseNarrowProducts",
@@ -27,4 +28,5 @@ __all__ = [
     "FuseQdqProducts",
     "LegaliseIntegerConvolutions",
     "LegaliseIntegerMatmuls",
+    "SelectCodes",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from graph_opt.ir.arithmetic import Arithmetic
@@ -23,14 +25,27 @@ class QuantisedArithmetic(Arithmetic):
             return self.reshape(wide, ())
         return self.reshape(wide, [-1 if i == axis % rank else 1 for i in range(rank)])
 
-    def quantized(self, ratio: Value, zero: Value | None, dtype: DType) -> Value:
-        """round(ratio) + zero, ties to even, saturated: the last steps of QuantizeLinear. `zero` is f32."""
-        whole = self("Round", ratio)
-        if zero is not None and not is_zero(zero):
-            whole = self("Add", whole, zero)
+    def quantized(self, ratio: Value, zero: Value | None, dtype: DType, least: float = -math.inf) -> Value:
+        """round(max(ratio, least)) + zero, ties to even, saturated: the last steps of QuantizeLinear.
+
+        `zero` is f32, `least` a whole number. By way of i32, which is how vector units narrow.
+        """
         low, high = bounds(dtype)
-        # By way of i32, which is how vector units narrow.
-        return self("Cast", self("Cast", self("Clip", whole, low, high), to=I32.onnx), to=dtype.onnx)
+        known = 0.0 if zero is None or is_zero(zero) else _number(zero)
+        if known is not None:
+            # What is clipped and rounded is one instruction away from integers, where the zero point is added.
+            clipped = self("Clip", ratio, max(low - known, least), high - known)
+            whole = self("Cast", self("Round", clipped), to=I32.onnx)
+            return self("Cast", self("Add", whole, known) if known else whole, to=dtype.onnx)
+        if least > -math.inf:
+            ratio = self("Max", ratio, least)
+        whole = self("Clip", self("Add", self("Round", ratio), zero), low, high)
+        return self("Cast", self("Cast", whole, to=I32.onnx), to=dtype.onnx)
+
+
+def _number(value: Value) -> float | None:
+    """The number that a constant of one element is."""
+    return None if value.data is None or value.data.size != 1 else float(value.data.reshape(()))
 
 
 def bounds(dtype: DType) -> tuple[float, float]:

@@ -2,18 +2,21 @@
 
 1. Per tensor or per axis, constant or computed parameters; 8- and 16-bit codes, and i32 without a zero point.
 2. Arithmetic is f32, as onnxruntime's: x / scale rounded to even, plus the zero point, saturated; (q - zero) * scale.
+   Where x is a sum of scaled codes, constants are divided at convert time instead, and a Relu joins the saturation.
 3. Blocks, 4-bit and f8 codes stay as they are.
 4. DynamicQuantizeLinear: least and greatest element with 0 give scale and zero point. If all is 0 the scale is 1.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import CODES, QuantisedArithmetic, is_zero
+from graph_opt.quantisation.rescaling import rescaled
 from tensor_types.dtypes import BF16, F16, F32, I32, U8
 
 _FLOATS = frozenset({F32, F16, BF16})
@@ -59,8 +62,16 @@ def _quantize(rewriter: Rewriter, node: Node) -> bool:
         return False
     do = QuantisedArithmetic(rewriter, node)
     axis = int(node.attrs.get("axis", 1))  # type: ignore[arg-type]
-    ratio = do("Div", do.cast(x, F32), do.parameter(scale, F32, x.rank, axis))
-    do.finish(do.quantized(ratio, None if zero is None else do.parameter(zero, F32, x.rank, axis), dtype))
+    least = -math.inf
+    if x.producer is not None and x.producer.op == "Relu" and len(x.uses) == 1:
+        positive = x.producer.inputs[0]
+        ratio = None if positive is None else rescaled(do, positive, scale)
+        least = 0.0
+    else:
+        ratio = rescaled(do, x, scale)
+    if ratio is None:
+        ratio, least = do("Div", do.cast(x, F32), do.parameter(scale, F32, x.rank, axis)), -math.inf
+    do.finish(do.quantized(ratio, None if zero is None else do.parameter(zero, F32, x.rank, axis), dtype, least))
     return True
 
 

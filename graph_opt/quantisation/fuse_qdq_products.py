@@ -4,7 +4,8 @@
    of a MatMul, each output channel of a Conv.
 2. The sum is exact in i32, which so many products of bytes cannot leave; it is converted to f32 and multiplied with
    the product of the scales, which is f32 too: onnxruntime's own kernels do the same.
-The multiplication, a bias and the QuantizeLinear that follows are an epilogue for the loop fusion to take.
+3. A bias of i32 codes with the scale of the products is added to the sum, as their tools write it.
+The multiplication, another bias and the QuantizeLinear that follows are an epilogue for the loop fusion to take.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import numpy as np
 from graph_opt.ir.arithmetic import Arithmetic
 from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
-from graph_opt.quantisation.arithmetic import is_single
-from tensor_types.dtypes import F32, I8, U8
+from graph_opt.quantisation.arithmetic import is_single, is_zero
+from tensor_types.dtypes import F32, I8, I32, U8
 
 _BYTES = frozenset({I8, U8})
-_MOST_PRODUCTS = (1 << 31) // 255**2
+_MOST_PRODUCTS = (3 << 29) // 255**2
 """Of bytes less their zero points, each of 255 at most, that i32 adds without wrapping."""
+_MOST_BIAS = 1 << 29
+_SAME_SCALE = 1e-6
+"""How far the scale of a bias may be off that of the products: rounding of f32, no more."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def _fuse(rewriter: Rewriter, node: Node) -> bool:
     (a, a_scale, a_zero), (b, b_scale, b_zero) = ((*n.inputs, None)[:3] for n in (left, right))
     assert a_scale is not None and b_scale is not None and b_scale.data is not None
     zeros = [None if z is None else _scalar_zero(do, z) for z in (a_zero, b_zero)]
-    total = do.cast(do("ConvInteger" if convolution else "MatMulInteger", a, b, *zeros, **node.attrs), F32)
+    total = do("ConvInteger" if convolution else "MatMulInteger", a, b, *zeros, **node.attrs)
     columns = np.asarray(b_scale.data, np.float32)
     columns = columns.reshape(()) if columns.size == 1 else columns.reshape(-1)
     if convolution and columns.size > 1:
@@ -57,12 +61,29 @@ def _fuse(rewriter: Rewriter, node: Node) -> bool:
         factor = do.constant(np.asarray(a_scale.data, np.float32).reshape(()) * columns, "scale")
     else:
         factor = do("Mul", do.reshape(a_scale, ()), do.constant(columns, "scale"))
-    result = do("Mul", total, factor)
     bias = node.input(2)
+    codes = None if bias is None or factor.data is None else _bias_codes(bias, factor.data)
+    if codes is not None:
+        total, bias = do("Add", total, do.reshape(codes, [-1, *[1] * (rank - 2)])), None
+    result = do("Mul", do.cast(total, F32), factor)
     if bias is not None:
         result = do("Add", result, do.reshape(bias, [-1, *[1] * (rank - 2)]))
     do.finish(result)
     return True
+
+
+def _bias_codes(bias: Value, factor: np.ndarray) -> Value | None:
+    """The i32 codes of a constant bias whose scale is that of the products: they add to the sums as they are."""
+    node = bias.producer
+    if node is None or node.op != "DequantizeLinear" or node.attrs.get("block_size"):
+        return None
+    codes, scale, zero = (*node.inputs, None)[:3]
+    if codes is None or codes.dtype != I32 or codes.data is None or scale is None or scale.data is None:
+        return None
+    if not is_zero(zero) or codes.rank != 1 or scale.data.size not in (1, factor.size):
+        return None
+    same = np.allclose(scale.data.reshape(-1), factor.reshape(-1), rtol=_SAME_SCALE, atol=0)
+    return codes if same and np.abs(codes.data.astype(np.int64)).max(initial=0) < _MOST_BIAS else None
 
 
 def _dequantized(value: Value | None) -> Node | None:

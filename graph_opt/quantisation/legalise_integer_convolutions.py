@@ -5,10 +5,12 @@
    of the input has to count as the zero point: `pad_value`, which has to be known.
 2. Unsigned codes of the input are read as codes less 128 where the cube multiplies signed bytes alone; `pad_value`
    moves along, and 128 times the sums is added.
-3. What bytes cannot do becomes a float convolution of whole numbers, which is exact: the greatest sum that bytes can
+3. Where a kernel takes them, a zero point of the weight stays with it, one of the input that the run decides is what
+   lies outside (`zero_outside`), and channels are filled up to whole quads with codes that stand for 0.
+4. What bytes cannot do becomes a float convolution of whole numbers, which is exact: the greatest sum that bytes can
    make is known, and where it stays below 2**24 the convolution runs in f32, else in f64. In either dtype every product
    and every partial sum is then a whole number that the dtype holds, so the order of the additions does not matter.
-4. A weight known only at run time, and what has no kernel in any of these forms, is left to lowering, which says why.
+5. A weight known only at run time, and what has no kernel in any of these forms, is left to lowering, which says why.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 
 from graph_opt.fusion.families import Kernels
 from graph_opt.ir.arithmetic import Arithmetic
-from graph_opt.ir.core import AttrValue, Graph, Node
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.quantisation.arithmetic import is_single, is_zero
 from graph_opt.quantisation.fold_zero_points import centred, stored
@@ -27,6 +29,10 @@ from graph_opt.quantisation.signed_codes import MIDDLE, Signed, signed
 from tensor_types.dtypes import F16, F32, F64, I8, I32, U8, DType, from_numpy
 
 _GREATEST_BYTE = 255
+_QUAD = 4
+"""Channels that kernels multiply at a time."""
+_LEAST_CHANNELS = 2
+"""A single channel filled up to a quad takes as many steps as one of f32."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class LegaliseIntegerConvolutions:
         x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
         if x is None or w is None or w.data is None or x.shape is None or node.output.shape is None:
             return False
-        if not is_single(x_zero) or (w_zero is not None and w_zero.data is None):
+        if not is_single(x_zero) or (w_zero is not None and w_zero.data is None) or node.attrs.get("zero_outside"):
             return False
         codes = centred(w.data, w_zero, 0)
         weight, rest = stored(w.data, codes)
@@ -54,8 +60,54 @@ class LegaliseIntegerConvolutions:
                 return (x_zero is not None or w_zero is not None) and _fold(rewriter, node, codes, weight, None)
             if x.dtype == U8 and self._has_byte_kernel(rewriter.graph, node, I8, dtype):
                 return _fold(rewriter, node, codes, weight, made)
+        if not rest.ndim and self._filled(rewriter, node, codes, weight, int(rest)):
+            return True
         dtype = F32 if greatest_sum(codes.astype(np.int64)) < 1 << 24 else F64
         return self._has_float_kernel(rewriter.graph, node, dtype) and _as_floats(rewriter, node, codes, dtype)
+
+    def _filled(self, rewriter: Rewriter, node: Node, codes: np.ndarray, weight: np.ndarray, rest: int) -> bool:
+        """The convolution of bytes, filled up to quads of channels, with zero points that kernels take, if one does."""
+        x, _, x_zero = (*node.inputs, None)[:3]
+        assert x is not None and x.shape is not None
+        channels = x.shape[1]
+        group = int(node.attrs.get("group", 1) or 1)  # type: ignore[call-overload]
+        if not isinstance(channels, int) or channels < _LEAST_CHANNELS or group != 1:
+            return False
+        do = Arithmetic(rewriter, node)
+        attrs: dict[str, AttrValue] = {k: v for k, v in node.attrs.items() if k != "pad_value"}
+        outside = int(node.attrs.get("pad_value", 0) or 0)  # type: ignore[call-overload]
+        pad: Value | None = None
+        known = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
+        if _has_pads(node):
+            if x_zero is not None and x_zero.data is None:
+                if outside:
+                    return False
+                pad, attrs["zero_outside"] = do.reshape(x_zero, ()), 1
+            elif outside + known:
+                attrs["pad_value"] = outside + known
+        if more := -channels % _QUAD:
+            ends = np.zeros((2, x.rank), np.int64)
+            ends[1, 1] = more
+            x = do("Pad", x, do.constant(ends.reshape(-1), "channels"), do.number(0, x.dtype))
+            around = [(0, more if k == 1 else 0) for k in range(weight.ndim)]
+            weight = np.pad(weight, around, constant_values=rest)
+        zero = do.constant(np.array(rest, weight.dtype), "zero") if rest else None
+        total = do("ConvInteger", x, do.constant(weight, "weight"), pad, zero, **attrs)
+        product = total.producer
+        assert product is not None
+        source = self.kernels.preferred_format("ConvInteger", x)
+        refused = self.kernels.why_not_as(rewriter.graph, product, data_format=source) is not None
+        sums = codes.astype(np.int64).reshape(codes.shape[0], -1).sum(1).reshape(-1, *[1] * (codes.ndim - 2))
+        if refused:
+            rewriter.erase_dead([product])
+            return False
+        if known:
+            total = do("Sub", total, do.constant((sums * known).astype(np.int32), "shift"))
+        if x_zero is not None and x_zero.data is None:
+            shift = do("Mul", do.constant(sums.astype(np.int32), "sums"), do.reshape(do.cast(x_zero, I32), ()))
+            total = do("Sub", total, shift)
+        do.finish(total)
+        return True
 
     def _has_byte_kernel(self, graph: Graph, node: Node, x: DType, w: DType) -> bool:
         return self._has_kernel(graph, node, node.op, x, w)

@@ -97,6 +97,25 @@ def test_every_pair_of_byte_types(kinds: tuple[type, type]) -> None:
         check(case(x, w, kinds, **attrs), lower_conv)
 
 
+class ZeroPoints(Exact):
+    """A weight with a zero point; what lies outside of the input is the zero point that the run gives."""
+
+    def expected(self) -> dict[str, np.ndarray]:
+        w = self.arrays["w"].astype(np.int64) - int(self.arrays["wz"])
+        attrs = dict(self.ops[0][3]) | {"pad_value": int(self.arrays["xz"])}
+        return {"c": convolve(self.arrays["x"], w, attrs).astype(np.int32)}
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=str)
+@pytest.mark.parametrize("zero", [-128, 37])
+def test_zero_points_of_the_weight_and_of_pads(kinds: tuple[type, type], zero: int) -> None:
+    for x, w, attrs in (GEOMETRIES[1], GEOMETRIES[2], GEOMETRIES[3], GEOMETRIES[6]):
+        made = case(x, w, kinds, **{k: v for k, v in attrs.items() if k != "pad_value"}, zero_outside=1)
+        zeros = {"xz": np.array(91, kinds[0]), "wz": np.array(zero % 256).astype(kinds[1])}
+        ops = [("ConvInteger", ["x", "w", "xz", "wz"], ["c"], made.ops[0][3])]
+        check(ZeroPoints("conv", ops, made.arrays | zeros, ["c"], ["w", "wz"], last=["x", "c"]), lower_conv)
+
+
 @pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES, ids=str)
 def test_chips(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
     check(case(x, w, (np.int8, np.int8), tail=True, **attrs), lower_conv, hosts=CHIPS)

@@ -245,8 +245,12 @@ declare("QLinearMatMul", "a a_scale a_zero_point b b_scale b_zero_point y_scale 
 declare("Gemm", "A B C?", "cube", _gemm, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0})
 # `direct` is ours: the sum over the window and no shorter way.
 declare("Conv", "X W B?", "cube", conv_like(0, 1, 0, 2), {**_CONV, "direct": 0})
-# `pad_value` is ours: what pads count as behind the subtraction of the zero point.
-declare("ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32), {**_CONV, "pad_value": 0})
+# Ours: `pad_value`, what pads count as behind the subtraction of the zero point; with `zero_outside` that of x is not
+# subtracted, it is what pads count as.
+declare(
+    "ConvInteger", "x w x_zero_point? w_zero_point?", "cube", conv_like(0, 1, I32),
+    {**_CONV, "pad_value": 0, "zero_outside": 0},
+)  # fmt: skip
 declare(
     "QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "cube",
     conv_like(0, 3, 7, 8), _CONV,

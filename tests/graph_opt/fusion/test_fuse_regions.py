@@ -25,10 +25,10 @@ def families(*, matmul: Refusal | None = None, softmax: Refusal | None = None, r
         return lambda node: refusal([n.op for n in node.subgraphs["body"].nodes]) if refusal else None
 
     return of(
-        family("matmul", ["MatMul"], after=ELEMENTWISE, refuses=asked(matmul)),
+        family("matmul", ["MatMul"], dtypes=["f32", "u8"], after=ELEMENTWISE, refuses=asked(matmul)),
         family("reduction", ["Softmax", "ReduceMean"], before=ELEMENTWISE, after=ELEMENTWISE, refuses=asked(softmax)),
         family("pool", ["MaxPool"]),
-        family("region", after=ELEMENTWISE, refuses=asked(region)),
+        family("region", dtypes=["f32", "u8"], after=ELEMENTWISE, refuses=asked(region)),
     )
 
 
@@ -296,3 +296,25 @@ def test_a_value_that_a_nested_body_gives_is_a_result() -> None:
     FuseRegions(families()).apply(graph)
     verify(graph)
     assert [v.name for v in graph.nodes[0].outputs] == ["a", "b"]
+
+
+WIDENED = """
+const %s: f32[] = splat 0.5
+%c: f32[4, 4] = Cast(%q) {to=1}
+%d = Mul(%c, %s)
+%a = MatMul(%x, %w)
+"""
+"""The codes q as numbers, made before the product."""
+
+
+def test_bytes_are_widened_by_the_kernel_that_reads_them() -> None:
+    graph, _ = fused(WIDENED + "%y = Add(%a, %d)", "%x: f32[4, 4], %q: u8[4, 4]")
+    assert kernels_of(graph) == ["matmul: MatMul Cast Mul Add"]
+    assert [v.name for v in graph.nodes[0].inputs if v is not None] == ["x", "w", "q"]
+
+
+@pytest.mark.parametrize("other", ["%z = Exp(%d)", "%z = MatMul(%d, %w)"])
+def test_what_two_kernels_read_is_widened_once(other: str) -> None:
+    graph, _ = fused(WIDENED + f"%y = Add(%a, %d)\n{other}", "%x: f32[4, 4], %q: u8[4, 4]", "%y, %z")
+    assert "matmul: MatMul Add" in kernels_of(graph)
+    assert sum("Cast" in k for k in kernels_of(graph)) == 1

@@ -12,7 +12,7 @@ INTERNAL = {
     "SelectBoxes", "SelectedBoxes", "Trees",
 }  # fmt: skip
 
-ADDED = {"ConvInteger": {"pad_value"}, "Conv": {"direct"}}
+ADDED = {"ConvInteger": {"pad_value", "zero_outside"}, "Conv": {"direct"}}
 """Attributes that passes give to standard operators."""
 
 

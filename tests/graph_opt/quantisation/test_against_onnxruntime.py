@@ -197,6 +197,68 @@ def test_qdq_convolution_chain(tmp_path: Path, dtype: str) -> None:
     assert not made.aicpu_nodes
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["constant", "run-time"])
+@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("w_zero", [0, 121, 255])
+@pytest.mark.parametrize("pads", [[1, 0, 2, 1], [0, 0, 0, 0]], ids=["pads", "none"])
+def test_convolutions_with_zero_points_of_both_operands_stay_in_bytes(
+    tmp_path: Path, known: bool, channels: int, w_zero: int, pads: list[int]
+) -> None:
+    """Weights that use all of their range keep their zero point; what lies outside is the input's, known or not."""
+    w = _codes("uint8", 9, channels, 3, 3)
+    w[0, 0, 0] = [0, 255, w_zero]
+    constants = {"w": w, "wz": _zero("uint8", w_zero)}
+    inputs = {"x": _codes("uint8", 2, channels, 7, 6)}
+    (constants if known else inputs)["xz"] = _zero("uint8", 93)
+    ours, theirs, made = both(
+        tmp_path, [node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], pads=pads, strides=[2, 1])], constants, inputs, ["y"]
+    )
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    assert not made.aicpu_nodes
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, -5, 40])
+def test_a_sum_of_quantised_tensors(tmp_path: Path, dtype: str, zero: int) -> None:
+    """(a - za) sa + (b - zb) sb, quantised: at most a step off the operators one by one, ties aside none."""
+    low = 0 if dtype == "uint8" else -128
+    constants = {"sa": _f(0.05), "sb": _f(0.071), "sy": _f(0.11), "za": _zero(dtype, 7), "zb": _zero(dtype, 0),
+                 "zy": _zero(dtype, max(low, zero))}  # fmt: skip
+    ours, theirs, made = both(
+        tmp_path,
+        [node("DequantizeLinear", ["a", "sa", "za"], ["x"]), node("DequantizeLinear", ["b", "sb", "zb"], ["w"]),
+         node("Add", ["x", "w"], ["t"]), node("Relu", ["t"], ["r"]), node("QuantizeLinear", ["r", "sy", "zy"], ["y"])],
+        constants, {"a": _codes(dtype, 41, 57), "b": _codes(dtype, 41, 57)}, ["y"],
+    )  # fmt: skip
+    assert steps_apart(ours[0], theirs[0]) <= 1
+    assert np.mean(ours[0] != theirs[0]) < 0.001
+    assert not made.aicpu_nodes
+
+
+def test_a_quantised_residual_block(tmp_path: Path) -> None:
+    """Two convolutions meet in a sum: each tensor between kernels is one of bytes."""
+    constants = {"xs": _f(0.03), "z": _zero("uint8", 128), "hs": _f(0.35), "ys": _f(0.6)}
+    steps = [node("DequantizeLinear", ["x", "xs", "z"], ["xd"])]
+    for i in range(2):
+        scale = (np.abs(_floats(16)) * 0.02 + 0.002).astype(np.float32)
+        constants |= {
+            f"w{i}": _codes("int8", 16, 8, 3, 3), f"ws{i}": scale, f"wz{i}": np.zeros(16, np.int8),
+            f"b{i}": RNG.integers(-900, 900, 16).astype(np.int32), f"bs{i}": scale * np.float32(0.03),
+        }  # fmt: skip
+        steps += [
+            node("DequantizeLinear", [f"w{i}", f"ws{i}", f"wz{i}"], [f"wd{i}"], axis=0),
+            node("DequantizeLinear", [f"b{i}", f"bs{i}"], [f"bd{i}"], axis=0),
+            node("Conv", ["xd", f"wd{i}", f"bd{i}"], [f"c{i}"], pads=[1] * 4),
+            node("QuantizeLinear", [f"c{i}", "hs", "z"], [f"q{i}"]),
+            node("DequantizeLinear", [f"q{i}", "hs", "z"], [f"d{i}"]),
+        ]
+    steps += [node("Add", ["d0", "d1"], ["t"]), node("QuantizeLinear", ["t", "ys", "z"], ["y"])]
+    ours, theirs, made = both(tmp_path, steps, constants, {"x": _codes("uint8", 1, 8, 16, 16)}, ["y"])
+    assert steps_apart(ours[0], theirs[0]) <= 1
+    assert not made.aicpu_nodes
+    assert made.arena_bytes is not None and made.arena_bytes < 2 * 16 * 16 * 16 * 4, "a tensor of floats stands between"
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_qlinear_products(tmp_path: Path, per_channel: bool) -> None:
     scale = (np.abs(_floats(12)) * 0.01 + 0.002).astype(np.float32) if per_channel else _f(0.01)

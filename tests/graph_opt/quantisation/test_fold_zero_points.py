@@ -38,9 +38,12 @@ def test_a_known_zero_point_is_what_pads_count_as() -> None:
     assert not LEGALISE.apply(g)
 
 
-def test_a_run_time_zero_point_needs_windows_inside_the_input() -> None:
+def test_a_run_time_zero_point_is_what_lies_outside() -> None:
     beyond = graph(zero="%z")
-    assert LEGALISE.apply(beyond) and "ConvInteger" not in [n.op for n in beyond.nodes]
+    assert LEGALISE.apply(beyond)
+    conv = beyond.nodes[0]
+    assert conv.op == "ConvInteger" and conv.inputs[2] is beyond.inputs[1] and conv.attrs["zero_outside"] == 1
+    assert not LEGALISE.apply(beyond)
     g = parse(TEXT.replace("pads=[1, 1, 1, 1]", "pads=[0, 0, 0, 0]").replace("i32[1, 6, 5, 5]", "i32[1, 6, 3, 3]").format(
         x="u8", c=8, each=8, group=1, w="i8", wz=0, zero="%z"
     ))  # fmt: skip
@@ -49,10 +52,20 @@ def test_a_run_time_zero_point_needs_windows_inside_the_input() -> None:
     assert not LEGALISE.apply(g)
 
 
-@pytest.mark.parametrize("odd", [{"c": 6, "each": 6}, {"c": 16, "each": 8, "group": 2}, {"w": "u8", "wz": 40}])
+def test_channels_are_filled_up_and_a_weight_of_full_range_keeps_its_zero_point() -> None:
+    g = graph(c=6, each=6, w="u8", wz=40)
+    g.values["w"].data[0, 0, 0] = [0, 255, 255]  # type: ignore[index]
+    assert LEGALISE.apply(g)
+    pad, conv = g.nodes[:2]
+    assert (pad.op, conv.op, conv.attrs["pad_value"]) == ("Pad", "ConvInteger", 7)
+    weight, zero = (conv.inputs[i] for i in (1, 3))
+    assert weight is not None and zero is not None and weight.data is not None and zero.data is not None
+    assert weight.shape == (6, 8, 3, 3) and zero.data == 40 - 128
+    assert (weight.data[:, 6:] == zero.data).all()
+
+
+@pytest.mark.parametrize("odd", [{"c": 1, "each": 1}, {"c": 16, "each": 8, "group": 2}])
 def test_what_no_kernel_multiplies_becomes_a_float_convolution(odd: dict[str, int]) -> None:
     g = graph(**odd)  # type: ignore[arg-type]
-    if "w" in odd:
-        g.values["w"].data[0, 0, 0] = [0, 255, 255]  # type: ignore[index]
     assert LEGALISE.apply(g)
     assert "Conv" in [n.op for n in g.nodes] and "ConvInteger" not in [n.op for n in g.nodes]
