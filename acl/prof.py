@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def _profiler() -> Any:
 @status(text)
 def init(folder: str) -> None:
     """Begins a profile, whose files go below `folder`. 100003 if this is none, 100042 if one has begun."""
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):
         raise DeviceError(Code.INVALID_FILE, f"there is no folder {folder}")
     _profiler().open(Path(folder))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,12 +23,12 @@ def listed(text: str) -> list[list[Path]]:
     groups = []
     for word in filter(None, text.split(",")):
         path = Path(word)
-        if path.is_dir():
+        if os.path.isdir(path):
             found = sorted(f for f in path.iterdir() if f.suffix.lower() in _SUFFIXES)
             if not found:
                 raise RuntimeError(f"there is no .npy or .bin file in {path}")
             groups.append(found)
-        elif path.is_file():
+        elif os.path.isfile(path):
             groups.append([path])
         else:
             raise RuntimeError(f"there is no file or folder {path}")

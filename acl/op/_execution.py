@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def set_model_dir(folder: str) -> None:
 
     100025 for a file that is no package; packages of other models are passed over.
     """
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):
         raise DeviceError(Code.READ_MODEL_FAILURE, f"there is no folder {folder}")
     with _lock:
         if _folders:

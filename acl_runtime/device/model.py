@@ -207,7 +207,7 @@ class DeviceModel:
 @contextlib.contextmanager
 def _load_errors(path: str) -> Iterator[None]:
     """DeviceError with the executor's codes for what a package can do wrong."""
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise DeviceError(Code.EXEC_MODEL_PATH_INVALID, f"there is no file {path}")
     try:
         yield

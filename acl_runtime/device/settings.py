@@ -119,7 +119,7 @@ class _Wrong:
 
 def _folder(wrong: Callable[[str], DeviceError], given: Any, key: str) -> Path:
     folder = Path(given) if isinstance(given, str) and given else None
-    if folder is None or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if folder is None or not os.path.isdir(folder) or not os.access(folder, os.W_OK):  # Path's raises for long names
         raise wrong(f"{key} is {given!r}, which is no folder that can be written")
     return folder
 

@@ -3,6 +3,7 @@ called; `tokenizer.json` beside it is the tokenizer. Every field is checked befo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_folder(folder: Path) -> ModelFolder:
     decoder = read.mapping(model, "decoder", "model")
     name = read.text(decoder, "filename", "model.decoder") or "model.onnx"
     file = folder / name
-    if Path(name).name != name or not file.is_file():
+    if Path(name).name != name or not os.path.isfile(file):
         raise InvalidModel(f"{path}: model.decoder.filename is {name!r}, which is no file of the folder",
                            remedy="put the decoder beside the configuration")  # fmt: skip
     inputs = read.mapping(decoder, "inputs", "model.decoder")

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
@@ -36,9 +35,9 @@ class InferSession:
     ) -> None:  # fmt: skip
         if isinstance(device_id, bool) or not isinstance(device_id, int) or not 0 <= device_id <= _MAX_DEVICE:
             raise RuntimeError(f"device_id is {device_id!r}, a number from 0 to {_MAX_DEVICE} is wanted")
-        if not Path(model_path).is_file():
+        if not os.path.isfile(model_path):
             raise RuntimeError(f"there is no model {model_path}")
-        if acl_json_path and not Path(acl_json_path).is_file():
+        if acl_json_path and not os.path.isfile(acl_json_path):
             raise RuntimeError(f"there is no file {acl_json_path}")
         if isinstance(loop, bool) or not isinstance(loop, int) or loop < 1:
             raise RuntimeError(f"loop is {loop!r}, a number from 1 on is wanted")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import acl
 from acl_runtime.device import DeviceError
 from acl_runtime.device.settings import read_settings
 from acl_runtime.generation.folder import read_folder
+from ais_bench.infer.interface import InferSession
+from ais_bench.inputs import listed
 from atc.aipp import parse_aipp
 from atc.fusion_switches import switch_file
 from atc.precision_files import mixlist
@@ -100,3 +104,32 @@ def test_changed_files_of_each_kind(tmp_path: Path) -> None:
             case.changed(random.Random(f"short {number}"), kind)
         except OpenAtcError as error:
             assert error.code != "E19999", (kind, number, error)
+
+
+_LONG = "x" * 3000
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda f: listed(_LONG),
+        lambda f: InferSession(0, _LONG),
+        lambda f: InferSession(0, str(f), _LONG),
+    ],
+)
+def test_names_longer_than_files_have_are_names_of_none(tmp_path: Path, ask: Callable[[Path], object]) -> None:
+    (tmp_path / "m.om").write_bytes(b"")
+    with pytest.raises(RuntimeError, match="there is no"):
+        ask(tmp_path / "m.om")
+
+
+def test_folders_of_long_names_give_codes(tmp_path: Path) -> None:
+    assert not acl.init()
+    assert acl.mdl.load_from_file(_LONG)[1] == acl.mdl.load_from_file("/nowhere")[1] != 0
+    assert acl.op.set_model_dir(_LONG) == acl.op.set_model_dir("/nowhere") != 0
+    assert acl.prof.init(_LONG) == acl.prof.init("/nowhere") != 0
+    assert not acl.finalize()
+    settings = tmp_path / "acl.json"
+    settings.write_text(json.dumps({"profiler": {"switch": "on", "output": _LONG}}))
+    with pytest.raises(DeviceError, match="no folder"):
+        read_settings(str(settings))
