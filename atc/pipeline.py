@@ -19,6 +19,7 @@ from graph_opt.fusion.fuse_norms import FuseNorms
 from graph_opt.fusion.fuse_piecewise import FusePiecewise
 from graph_opt.fusion.fuse_regions import FuseRegions
 from graph_opt.fusion.fuse_softmax import FuseSoftmax
+from graph_opt.fusion.gathered_experts import GatheredExperts
 from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
 from graph_opt.ir.passes import Pass
 from graph_opt.layout.assign_formats import AssignFormats
@@ -106,6 +107,7 @@ def shared_passes() -> list[Pass]:
         FuseGelu(),
         ExpandRotary(),
         FuseMoe(),
+        GatheredExperts(),
         MergeTransposes(),
     ]
 

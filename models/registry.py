@@ -255,21 +255,21 @@ MODELS: dict[str, Model] = {
                 ("int4", "codes of 4 bits, products of bytes", {"bits": 4, "accuracy": 4}),
             )
         ),
-        Model(
-            "moe_dense",
-            "8 experts, top-2, every expert on every token",
-            lambda rng, tokens: {"x": rng.standard_normal((tokens, 512), np.float32)},
-            {"tokens": 64},
-            build=_save(partial(moe.build, sparse=False)),
-            sources=(graph_writer, moe),
-        ),
-        Model(
-            "moe_sparse",
-            "8 experts, top-2, tokens routed with NonZero and ScatterND",
-            lambda rng, tokens: {"x": rng.standard_normal((tokens, 512), np.float32)},
-            {"tokens": 64},
-            build=_save(partial(moe.build, sparse=True)),
-            sources=(graph_writer, moe),
+        *(
+            Model(
+                f"moe_{form}",
+                f"8 experts, top-2, {summary}",
+                lambda rng, tokens: {"x": rng.standard_normal((tokens, 512), np.float32)},
+                {"tokens": 64},
+                build=_save(partial(moe.build, form)),
+                sources=(graph_writer, moe),
+            )
+            for form, summary in (
+                ("dense", "every expert on every token"),
+                ("sparse", "tokens routed with NonZero and ScatterND"),
+                ("gathered", "the matrices of each token picked by index"),
+                ("expanded", "tokens repeated for each expert, batched products"),
+            )
         ),
     ]
 }

@@ -143,8 +143,8 @@ BUILDERS = {
     "quantised": quantised,
     "bert": lambda: bert.build(layers=1, hidden=64, heads=2, vocabulary=97, positions=64),
     "llama": lambda: llama.build(layers=1, hidden=64, heads=4, kv_heads=2, inner=96, vocabulary=89, positions=64),
-    "moe_dense": lambda: moe.build(sparse=False, experts=4, hidden=32, inner=48),
-    "moe_sparse": lambda: moe.build(sparse=True, experts=4, hidden=32, inner=48),
+    "moe_dense": lambda: moe.build("dense", experts=4, hidden=32, inner=48),
+    "moe_sparse": lambda: moe.build("sparse", experts=4, hidden=32, inner=48),
 }
 
 

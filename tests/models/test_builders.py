@@ -36,7 +36,7 @@ def relative(actual: np.ndarray, expected: np.ndarray) -> float:
         lambda seed: gpt2.build(False, seed, **GPT2),
         lambda seed: gpt2.build(True, seed, **GPT2),
         lambda seed: llama.build(seed, **LLAMA),
-        lambda seed: moe.build(True, seed, hidden=32, inner=48),
+        lambda seed: moe.build("sparse", seed, hidden=32, inner=48),
     ],
     ids=["mobilenetv2", "resnet50", "bert", "gpt2_prefill", "gpt2_decode", "llama", "moe_sparse"],
 )
@@ -112,8 +112,8 @@ def test_llama_is_causal():
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 64])
-def test_both_moe_forms_compute_the_same(tokens):
+def test_all_moe_forms_compute_the_same(tokens):
     x = {"x": np.random.default_rng(tokens).standard_normal((tokens, 32), np.float32)}
-    dense, sparse = (run(moe.build(form, hidden=32, inner=48), x)["y"] for form in (False, True))
-    assert relative(sparse, dense) < 1e-5
+    dense, *others = (run(moe.build(form, hidden=32, inner=48), x)["y"] for form in moe.FORMS)
+    assert all(relative(other, dense) < 1e-5 for other in others)
     assert 0.2 < dense.std() < 3
