@@ -62,6 +62,7 @@ _TABLE = (
     PassRow("fuse-gelu", "Gelu in its exact and tanh forms becomes one operator."),
     PassRow("expand-rotary", "RotaryEmbedding becomes cuts, products and joins, which fuse."),
     PassRow("fuse-moe", "Routed experts become grouped products over one row for each choice."),
+    PassRow("expanded-experts", "Experts written as batched products compute the tokens that chose them alone."),
     PassRow("gathered-experts", "Products with matrices picked by index become grouped products over sorted rows."),
     PassRow("merge-transposes", "Two Transposes in a row become one."),
     PassRow(

@@ -9,6 +9,7 @@ from graph_opt.fusion.expand_positions import ExpandPositions
 from graph_opt.fusion.expand_resize import ExpandResize
 from graph_opt.fusion.expand_rotary import ExpandRotary
 from graph_opt.fusion.expand_spectra import ExpandSpectra
+from graph_opt.fusion.expanded_experts import ExpandedExperts
 from graph_opt.fusion.families import Kernels
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
@@ -107,6 +108,7 @@ def shared_passes() -> list[Pass]:
         FuseGelu(),
         ExpandRotary(),
         FuseMoe(),
+        ExpandedExperts(),
         GatheredExperts(),
         MergeTransposes(),
     ]

@@ -23,7 +23,7 @@ def tokens_of(count: int, distinct: int) -> np.ndarray:
     return x[np.arange(count) % distinct]
 
 
-@pytest.mark.parametrize(("form", "experts", "chosen"), [("dense", 5, 2), ("sparse", 8, 3), ("sparse", 4, 1), ("gathered", 8, 2)])
+@pytest.mark.parametrize(("form", "experts", "chosen"), [("dense", 5, 2), ("sparse", 8, 3), ("sparse", 4, 1), ("gathered", 8, 2), ("expanded", 8, 2)])
 def test_tokens_go_to_their_experts(tmp_path: Path, form: str, experts: int, chosen: int) -> None:
     model, package = tmp_path / "moe.onnx", tmp_path / "moe.om"
     onnx.save(moe.build(form, experts=experts, chosen=chosen, hidden=HIDDEN, inner=48), model)
