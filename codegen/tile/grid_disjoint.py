@@ -69,9 +69,9 @@ def _separates(accesses: Sequence[Access], axis: int, name: str, fixed: frozense
             return False
         steps.add(step)
         rests.append(rest)
-    if len(steps) != 1:
+    if len(steps) > 1:
         return False
-    step = steps.pop()
+    step = steps.pop() if steps else 1  # pinned around every access: any step will do
     for number, access in enumerate(accesses):
         if (value := _value(access, name)) is not None:
             if not prove_le(1, step, access.ranges):

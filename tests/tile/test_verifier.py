@@ -57,6 +57,9 @@ GOOD = {
     "the first and the last write more": (
         "TEXPANDS z[10*i + _0 + 10, _1]{10, 64}, 1.0 if i == 0 { TEXPANDS z[_0, _1]{10, 64}, 0.0 } "
         "if i == 3 { TEXPANDS z[_0 + 50, _1]{10, 64}, 0.0 }", "param out z: f32[60, 64]", "i < 4"),
+    "each of two writes its part": (
+        "if i < 1 { for t < m { TEXPANDS z[t, i, _0]{4}, 1.0 } } else { for t < m { TEXPANDS z[m - 1 - t, i, _0]{4}, 2.0 } }",
+        "param out z: f32[m, 2, 4]", "i < 2"),
     "one grid index writes": ("if i == 0 { TEXPANDS z[_0]{4}, 1.0 }", "param out z: f32[4]", "i < m"),
     "scattered rows": ("TSCATTER y[_0, _1]{m, 64}, x[i, _1]{1, 64}, idx[i]{1, 64} axis=0", "", "i < m"),
     "immediates only": ("TADDS y[0, _0]{64}, 1.0, 2.0", "", ""),
