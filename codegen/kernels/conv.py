@@ -279,11 +279,18 @@ class _Lowering:
         spatial = tuple(a.size for a in shape.axes)
         physical_ = (channels, *spatial) if shape.plain else (*spatial, channels)
         x = task.operand(self.x, shape=(shape.batch, *physical_))
-        weight = task.operand(
-            w, shape=(*kernel, groups, -(-features // panel), channels // groups, panel),
-            permute=(*range(2, w.rank), 0, 1), reshape=(*kernel, groups, channels // groups, features),
-            packing=panels(panel, len(kernel) + 3),
-        )  # fmt: skip
+        if not self.target.explicit_memory and tiling.together:
+            columns = prod(kernel) * features
+            weight = task.operand(
+                w, shape=(groups, 1, channels // groups, panel), permute=(0, *range(2, w.rank), 1),
+                reshape=(groups, channels // groups, columns), packing=panels(panel, 3),
+            )  # fmt: skip
+        else:
+            weight = task.operand(
+                w, shape=(*kernel, groups, -(-features // panel), channels // groups, panel),
+                permute=(*range(2, w.rank), 0, 1), reshape=(*kernel, groups, channels // groups, features),
+                packing=panels(panel, len(kernel) + 3),
+            )  # fmt: skip
         space = self._space(merge=False)
 
         def finish(acc: View, index: tuple[Dim, ...]) -> None:

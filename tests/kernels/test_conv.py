@@ -10,6 +10,7 @@ from ml_dtypes import bfloat16
 
 from codegen.kernels.conv import lower_conv
 from codegen.kernels.operands import NotLowerable
+from codegen.kernels.tiling import parse_tiling
 from codegen.targets import target
 from codegen.tile.text import parse_program
 from tensor_types.dims import Dim, dim, floordiv
@@ -185,6 +186,35 @@ TRANSPOSED = [
     ((2, 8, 20), (8, 6, 4), {"strides": [2], "pads": [1, 1]}),
     ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
 ]
+
+
+SIDE_BY_SIDE = [
+    ((1, 24, 11, 50), (24, 1, 2, 2), {"strides": [2, 2]}),
+    ((2, 8, 5, 6), (8, 3, 2, 3), {"strides": [2, 3], "group": 2}),
+    ((2, 5, 60), (5, 7, 2), {"strides": [2]}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), SIDE_BY_SIDE, ids=str)
+@pytest.mark.parametrize("last", [True, False])
+def test_transposed_windows_side_by_side(
+    x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], last: bool
+) -> None:
+    """The phases of windows that do not overlap are columns of one product."""
+    test_transposed(x, w, attrs, last)
+    arrays = {"x": f32(*x), "w": f32(*w)}
+    case = Case("conv", [("ConvTranspose", ["x", "w"], ["c"], attrs)], arrays, ["c"], ["w"], last=["x", "c"])
+    (record,) = lower_conv(case.node(case.expected()), target(HOSTS[-1]))
+    assert record.program.count("TMATMUL") == 1
+
+
+def test_phases_of_windows_that_overlap_are_not_together() -> None:
+    arrays = {"x": f32(1, 4, 6, 6), "w": f32(4, 2, 3, 3)}
+    ops = [("ConvTranspose", ["x", "w"], ["c"], {"strides": [2, 2]})]
+    case = Case("conv", ops, arrays, ["c"], ["w"], last=["x", "c"])
+    tiling = parse_tiling("conv_transpose block=2x3 panel=16 together=1")
+    with pytest.raises(NotLowerable, match="overlap"):
+        lower_conv(case.node(case.expected()), target(HOSTS[-1]), tiling)
 
 
 @pytest.mark.parametrize(("x", "w", "attrs"), TRANSPOSED, ids=str)
