@@ -6,7 +6,7 @@ from codegen.lowering import Lowered, guards_of
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.plan import PlanInput, Requirement, Scheduled, ValueInfo
-from tensor_types.dims import names as dim_names
+from graph_opt.simplify.scopes import control_graphs
 
 
 def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
@@ -26,12 +26,13 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
     dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
     late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
+    in_bodies = {n.name for body in control_graphs(graph) if body is not graph for n in body.nodes}
     guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
     requirements = []
     for r, node in graph.requirements.items():
-        # A late size that does not fit is no fault in a branch that does not run.
-        is_late = not late.keys().isdisjoint(dim_names(r.left) | dim_names(r.right))
-        requirements.append(Requirement(r.left, r.right, r.relation, node, guards.get(node, ()) if is_late else ()))
+        # A size that does not fit is no fault in a branch that does not run; bodies check their operands themselves.
+        if node in guards or node not in in_bodies:
+            requirements.append(Requirement(r.left, r.right, r.relation, node, guards.get(node, ())))
     return PlanInput(
         tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states)
     )

@@ -109,8 +109,10 @@ class Recurrence(ABC):
         x = task.operand(self.x)
         w = self.weight(self.w, self.width)
         bias = None if self.b is None else task.operand(self.b)
-        lengths = None if self.lengths is None else task.operand(self.lengths)
-        starts = [None if v is None else task.operand(v) for v in self.initial()]
+        # Their batch is that of x: the operator requires it where they have another name for it.
+        state = (self.directions, self.batch, self.hidden)
+        lengths = None if self.lengths is None else task.operand(self.lengths, shape=(self.batch,))
+        starts = [None if v is None else task.operand(v, shape=state) for v in self.initial()]
         outputs = [self._output(i) for i in range(len(self.initial()) + 1)]
         space = task.workspace(F32, wide)
         self.space = space

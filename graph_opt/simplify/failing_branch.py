@@ -20,9 +20,10 @@ _LARGEST = 1 << 16
 
 
 def working_branch(graph: Graph, node: Node) -> str | None:
-    """The only branch with which inference of the rest succeeds; None unless the deciding dim's range can say so.
+    """The only branch with which inference of the rest succeeds; None unless the model can say when it is valid.
 
-    Narrows that range in `graph.dims`.
+    1. The range of the dim that decides is narrowed in `graph.dims`; not within a body, which need not run.
+    2. Or the branch itself requires what the condition asks, as a Squeeze does of its axis.
     """
     sides = {key: node.subgraphs[key].outputs for key in ("then_branch", "else_branch")}
     ranks = {key: [None if v.shape is None else len(v.shape) for v in values] for key, values in sides.items()}
@@ -33,11 +34,17 @@ def working_branch(graph: Graph, node: Node) -> str | None:
         return None
     condition = node.inputs[0]
     assert condition is not None
-    narrowed = _sizes_where(graph, condition, works[0] == "then_branch")
-    if narrowed is None:
+    compared = _compared(condition, works[0] == "then_branch")
+    if compared is None:
         return None
-    graph.dims[narrowed[0]] = narrowed[1:]
-    return works[0]
+    left, right, wanted = compared
+    narrowed = _sizes_where(graph, left - right, wanted)
+    if narrowed is not None:
+        graph.dims[narrowed[0]] = narrowed[1:]
+        return works[0]
+    required = {frozenset((r.left, r.right)) for r, by in graph.requirements.items() if r.relation == "equal"
+                and any(n.name == by for n in node.subgraphs[works[0]].nodes)}  # fmt: skip
+    return works[0] if wanted and frozenset((left, right)) in required else None
 
 
 def _values(graph: Graph) -> Iterator[Value]:
@@ -68,8 +75,8 @@ def _succeeds(graph: Graph, node: Node, taken: list[Value]) -> bool:
         graph.requirements.update(requirements)
 
 
-def _sizes_where(graph: Graph, condition: Value, wanted: bool) -> tuple[str, int, int | None] | None:
-    """(dim, lowest, highest): the sizes of one dim of the graph's inputs for which an Equal is `wanted`."""
+def _compared(condition: Value, wanted: bool) -> tuple[Dim, Dim, bool] | None:
+    """Two extents, and whether they are equal where the condition is `wanted`."""
     while condition.producer is not None and condition.producer.op == "Not":
         inner = condition.producer.inputs[0]
         assert inner is not None
@@ -80,12 +87,16 @@ def _sizes_where(graph: Graph, condition: Value, wanted: bool) -> tuple[str, int
     contents = [None if v is None else content_of(v) for v in equal.inputs]
     if contents[0] is None or contents[1] is None or len(contents[0]) != 1 or len(contents[1]) != 1:
         return None
-    left, right = contents[0][0], contents[1][0]
-    free = names(left) | names(right)
+    return contents[0][0], contents[1][0], wanted
+
+
+def _sizes_where(graph: Graph, difference: Dim, wanted: bool) -> tuple[str, int, int | None] | None:
+    """(dim, lowest, highest): the sizes of one dim of the graph's inputs for which a difference is 0, or is not."""
+    free = names(difference)
     given = {d for v in graph.inputs for d in v.shape or ()}
     if len(free) != 1 or dim(name := next(iter(free))) not in given:
         return None
-    return _interval(graph, name, left - right, wanted)
+    return _interval(graph, name, difference, wanted)
 
 
 def _interval(graph: Graph, name: str, difference: Dim, wanted: bool) -> tuple[str, int, int | None] | None:

@@ -60,18 +60,27 @@ def reshaped(ctx: Inference, shape: Shape | None, target: Sequence[Dim], zero_co
 
 
 def _reshape(ctx: Inference) -> None:
+    shape = ctx.shape()
     if not ctx.has(1):  # a pass dropped the target: the shape that was inferred from it is the target
+        _same_count(ctx, shape, ctx.node.output.shape)
         return ctx.set(0, ctx.dtype(), ctx.node.output.shape, ctx.content(0))
-    target, shape, length = ctx.content(1), ctx.shape(), ctx.shape(1)
+    target, length = ctx.content(1), ctx.shape(1)
     if target is None:
         rank = length[0] if length is not None and len(length) == 1 else None
         return ctx.set(0, ctx.dtype(), ctx.fresh_shape(rank) if isinstance(rank, int) else None)
     out = reshaped(ctx, shape, target, not ctx.attr("allowzero"))
-    if out is not None and shape is not None:
-        before, after = product(shape), product(out)
-        if isinstance(before, int) and isinstance(after, int) and before != after:
-            raise ctx.error(f"{before} elements cannot take the shape {list(out)}")
+    _same_count(ctx, shape, out)
     ctx.set(0, ctx.dtype(), out, ctx.content(0))
+
+
+def _same_count(ctx: Inference, shape: Sequence[Dim] | None, out: Sequence[Dim] | None) -> None:
+    """A shape takes as many elements as there are: known now, or required of a run."""
+    if shape is None or out is None:
+        return
+    before, after = product(shape), product(out)
+    if isinstance(before, int) and isinstance(after, int) and before != after:
+        raise ctx.error(f"{before} elements cannot take the shape {list(out)}")
+    ctx.require_equal(before, after)
 
 
 def _flatten(ctx: Inference) -> None:
@@ -96,6 +105,8 @@ def _squeeze(ctx: Inference) -> None:
         wrong = [shape[a] for a in gone if isinstance(shape[a], int) and shape[a] != 1]
         if wrong:
             raise ctx.error(f"an axis of extent {wrong[0]} cannot be squeezed")
+        for axis in sorted(gone):
+            ctx.require_equal(shape[axis], 1)
     ctx.set(0, ctx.dtype(), [d for i, d in enumerate(shape) if i not in gone], ctx.content(0))
 
 

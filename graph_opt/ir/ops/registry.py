@@ -274,6 +274,11 @@ class Inference:
             self.graph.requirements.setdefault(Requirement(left, right, relation), self.node.name)
         return chosen
 
+    def require_equal(self, left: Dim, right: Dim) -> None:
+        """Makes it a requirement of the graph that two extents are the same, unless that is known."""
+        if left != right and not self.same(left, right):
+            self.graph.requirements.setdefault(Requirement(left, right, "equal"), self.node.name)
+
     def expect(self, index: int, extents: Sequence[Dim], *, broadcast: bool = False) -> None:
         """Input `index`, if it is there, has these extents, or with `broadcast` ones that repeat to them.
 
