@@ -72,7 +72,8 @@ def make_chip_instance(
     changes = Counter(note.reason for note in notes_of([s for s in steps if isinstance(s, LegaliseProducts)]))
     planned = plan_model(plan_input(graph, lowered))
     watch.check(planned)
-    plan = model_to_json(planned)
+    report, plan = _report(lowered, chip, changes), model_to_json(planned)
+    del lowered, planned  # of a large graph each form of a plan takes more memory than the graph
     for segment in plan["segments"]:
         for row in segment["constants"]:
             value = segment["values"][row["value"]]
@@ -81,7 +82,9 @@ def make_chip_instance(
             if constants.get(value["name"], recipe) != recipe:
                 value["name"] = f"{value['name']}@{chip.name}"
             constants[value["name"]] = recipe
-    part = ChipPart(plan_texts(plan), _report(lowered, chip, changes), to_text(graph))
+    texts = plan_texts(plan)
+    del plan
+    part = ChipPart(texts, report, to_text(graph))
     graph.dissolve()
     return ChipInstance(chip, part)
 

@@ -128,7 +128,7 @@ def target_passes(
         ChooseNarrowProducts(kernels),
         ExpandResize(kernels, evaluate),
         FuseAttention(kernels),
-        MergeSiblingMatmuls(),
+        MergeSiblingMatmuls(kernels),
         *simplification(),
         ChoosePrecision(kernels, precision_mode, overrides),
         *([LegaliseProducts(kernels)] if halves else []),  # others have nothing that is worth asking

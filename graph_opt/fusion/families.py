@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from graph_opt.fusion.hypothetical import as_if
+from graph_opt.fusion.hypothetical import as_if, by_itself
 from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.outline import outline
 from tensor_types.dtypes import DType
@@ -109,6 +109,18 @@ class Kernels:
         except InvalidModel as error:
             return error.message
         return self.why_not(fused)
+
+    def why_not_made(
+        self, graph: Graph, op: str, inputs: Sequence[Value], attrs: Mapping[str, AttrValue] | None = None
+    ) -> str | None:
+        """The same of an operator that a pass would make of these values, see `hypothetical.by_itself`."""
+        family = self.of_anchor(op)
+        if family is None:
+            return NO_FAMILY
+        try:
+            return self.why_not(by_itself(graph, op, family.name, inputs, attrs))
+        except InvalidModel as error:
+            return error.message
 
 
 def _alone(graph: Graph, node: Node, family: Family) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -65,6 +65,17 @@ def as_if(
     used = [v for v in inside[-1].outputs if v.uses or graph.is_output(v)] or inside[-1].outputs[:1]
     results = used if fused is None else fused.outputs
     return outline(there, there.nodes, family, own, public=[copies[v] for v in results]).node
+
+
+def by_itself(
+    graph: Graph, op: str, family: str, inputs: Sequence[Value], attrs: Mapping[str, AttrValue] | None = None
+) -> Node:
+    """An operator of these values, which the graph need not have, as a Fused node of a family; its type is inferred."""
+    there = Graph(dims=graph.dims)
+    operands = [_copy(there, value, value.dtype, value.format) for value in inputs]
+    result = there.add_value(op.lower(), operands[0].dtype, None)
+    infer_node(there, there.add_node(op, operands, [result], attrs))
+    return outline(there, there.nodes, family, public=[result]).node
 
 
 def fits(format_: Format, value: Value) -> bool:

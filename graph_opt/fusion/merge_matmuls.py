@@ -6,19 +6,23 @@ Rules
 1. At least two MatMul nodes read the same first operand; their second operands are constant matrices of one shape.
 2. Biases are constants of one row, and either all siblings have one or none.
 3. Nothing element-wise follows (an epilogue fused into its own product is worth more), and no result is an output.
+4. Every target has a kernel of the batched product, of f32 or of f16 numbers.
 The results are the leading slices of one tensor, so taking them apart costs nothing: lowering makes them aliases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from graph_opt.fusion.families import Kernels
 from graph_opt.ir import Graph, Node, Value, ops
+from graph_opt.ir.passes import Note
 from graph_opt.ir.rewriter import Rewriter
-from tensor_types.recipes import Recipe, reshape, stack
+from tensor_types.dtypes import F16, F32
+from tensor_types.recipes import Recipe, cast, reshape, stack
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,33 @@ class _Sibling:
 class MergeSiblingMatmuls:
     """See the module."""
 
+    kernels: Kernels
     name: str = "merge-sibling-matmuls"
+    notes: list[Note] = field(default_factory=list, compare=False)
 
     def apply(self, graph: Graph) -> bool:
         changed, rewriter = False, Rewriter(graph)
         for value in list(graph.values.values()):
             for group in _groups(graph, value):
-                _merge(rewriter, value, group)
-                changed = True
+                reason = self._why_not(graph, value, group)
+                if reason is None:
+                    _merge(rewriter, value, group)
+                    changed = True
+                else:
+                    self.notes.append(Note(group[0].product.name, self.name, reason))
         return changed
+
+    def _why_not(self, graph: Graph, x: Value, group: Sequence[_Sibling]) -> str | None:
+        """Numbers for which a target has no product may yet be made halves (`precision.legalise_products`)."""
+        weight = _stacked(x, group)
+        reason = None
+        for dtype in dict.fromkeys((x.dtype, F16 if x.dtype == F32 else x.dtype)):
+            merged = Value("merged", dtype, weight.shape, recipe=cast(weight, dtype))
+            operands = [Value(x.name, dtype, x.shape, x.format), merged]
+            if (found := self.kernels.why_not_made(graph, "MatMul", operands)) is None:
+                return None
+            reason = reason or found
+        return reason
 
 
 def _groups(graph: Graph, value: Value) -> list[list[_Sibling]]:
@@ -82,12 +104,16 @@ def _is_elementwise(node: Node) -> bool:
     return declared is not None and declared.kind == "elementwise"
 
 
+def _stacked(x: Value, group: Sequence[_Sibling]) -> Recipe:
+    """The weights of siblings as one, with axes for those of x."""
+    return reshape(stack([s.weight for s in group]), (len(group), *(1,) * (x.rank - 2), *group[0].weight.shape))
+
+
 def _merge(rewriter: Rewriter, x: Value, group: Sequence[_Sibling]) -> None:
     """Replaces the siblings; the new nodes stand where the first of them stood."""
     at = min((s.product for s in group), key=rewriter.graph.nodes.place)
     ones = (1,) * (x.rank - 2)
-    weight = reshape(stack([s.weight for s in group]), (len(group), *ones, *group[0].weight.shape))
-    stacked = rewriter.constant(weight, f"{at.name}/merged")
+    stacked = rewriter.constant(_stacked(x, group), f"{at.name}/merged")
     value = rewriter.insert("MatMul", [x, stacked], before=at, name=f"{at.name}/merged").output
     biases = [s.bias for s in group if s.bias is not None]
     if biases:

@@ -168,7 +168,7 @@ class Node:
         return f"<{self}>"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Graph:
     """A graph: inputs, outputs, and `nodes` in an order in which producers precede uses."""
 

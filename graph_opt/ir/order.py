@@ -18,11 +18,17 @@ T = TypeVar("T")
 class _Block(list[T]):
     """A run of items; `number` is its place among the blocks."""
 
-    number = 0
+    __slots__ = ("number",)
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        super().__init__(items)
+        self.number = 0
 
 
 class Order(Sequence[T]):
     """Distinct items in an order. Whoever changes it while iterating iterates over a copy."""
+
+    __slots__ = ("_blocks", "_block_of")
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self._blocks: list[_Block[T]] = [_Block()]
@@ -102,6 +108,8 @@ class Order(Sequence[T]):
 
 class Outputs(Sequence[T]):
     """The outputs of a graph, in order; one value may stand at several places."""
+
+    __slots__ = ("_values", "_places")
 
     def __init__(self, values: Iterable[T] = ()) -> None:
         self._values = list(values)

@@ -59,12 +59,12 @@ NEAR: dict[str, tuple[Pass, tuple[str, ...]]] = {
     "more than one added": (FuseGelu(), (*GELU, "%a = Add(%e, %more)", "%b = Mul(%x, %a)", "%y = Mul(%b, %half)")),
     "a number of three axes": (FuseGelu(), (*GELU, "%a = Add(%e, %one)", "%b = Mul(%x, %a)", "%y = Mul(%b, %wide)")),
     "a number as bias": (
-        MergeSiblingMatmuls(),
+        MergeSiblingMatmuls(OWN),
         ("%a = MatMul(%x, %weight)", "%b = Add(%a, %half)", "%c = MatMul(%x, %other)", "%d = Add(%c, %half)",
          "%y = Concat(%b, %d) {axis=0}"),
     ),
     "a bias of three axes": (
-        MergeSiblingMatmuls(),
+        MergeSiblingMatmuls(OWN),
         ("%a = MatMul(%x, %weight)", "%b = Add(%a, %row)", "%c = MatMul(%x, %other)", "%d = Add(%c, %row)",
          "%y = Concat(%b, %d) {axis=0}"),
     ),

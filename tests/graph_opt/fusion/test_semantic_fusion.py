@@ -7,15 +7,17 @@ import textwrap
 import numpy as np
 import pytest
 
+from codegen.kernels import kernels
+from codegen.targets import target
 from graph_opt.fusion.fuse_attention import FuseAttention
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
 from graph_opt.fusion.fuse_norms import FuseNorms
 from graph_opt.fusion.merge_matmuls import MergeSiblingMatmuls
-from graph_opt.ir import Graph
+from graph_opt.ir import Graph, Node
 from graph_opt.ir.text import parse
 from graph_opt.ir.verifier import verify
-from tests.graph_opt.families import family, of
+from tests.graph_opt.families import OWN, family, of
 
 ATTENTION = of(family("attention", ["Attention"]))
 
@@ -270,7 +272,7 @@ graph g(%x: f32[b, s, 8]) -> (%y, %z, %r) {
 def test_siblings_become_one_batched_product() -> None:
     graph = graph_of(SIBLINGS)
     w1, w2, b2 = (graph.values[n].data for n in ("w1", "w2", "b2"))
-    assert MergeSiblingMatmuls().apply(graph)
+    assert MergeSiblingMatmuls(OWN).apply(graph)
     assert sorted(ops(graph)) == sorted(
         ["MatMul", "Add", "Split", "Squeeze", "Squeeze", "MatMul", "Relu", "Transpose", "Transpose"]
     )
@@ -283,5 +285,18 @@ def test_siblings_become_one_batched_product() -> None:
     assert graph.origins["p"].relation == "interior"
 
 
+def test_siblings_are_merged_for_a_chip_whose_products_are_of_halves() -> None:
+    assert MergeSiblingMatmuls(kernels([target("Ascend310P3")])).apply(graph_of(SIBLINGS))
+
+
+def test_siblings_stay_where_no_kernel_takes_the_batch() -> None:
+    def refuses(node: Node) -> str | None:
+        return "batches only of one" if any(v.shape and v.rank > 3 for v in node.outputs) else None
+
+    found = MergeSiblingMatmuls(of(family("matmul", ["MatMul"], refuses=refuses)))
+    assert not found.apply(graph_of(SIBLINGS))
+    assert [(n.node, n.reason) for n in found.notes] == [(graph_of(SIBLINGS).nodes[0].name, "batches only of one")]
+
+
 def test_products_of_different_widths_stay_apart() -> None:
-    assert not MergeSiblingMatmuls().apply(graph_of(SIBLINGS.replace("%w2: f32[8, 4]", "%w2: f32[8, 5]").replace("%b2: f32[4]", "%b2: f32[5]")))
+    assert not MergeSiblingMatmuls(OWN).apply(graph_of(SIBLINGS.replace("%w2: f32[8, 4]", "%w2: f32[8, 5]").replace("%b2: f32[4]", "%b2: f32[5]")))
