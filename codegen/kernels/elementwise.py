@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from codegen.kernels.block_emitter import BlockEmitter, Operand, Words, immediate, views
+from codegen.kernels.circular import FUNCTIONS
 from codegen.kernels.near_one import expm1, log1p
 from codegen.kernels.wide_integers import emit_wide, in_words
 from codegen.tile.ir import Imm, View
@@ -71,6 +72,10 @@ def _formula(formula: Formula) -> Rule:
         return e.apply("TCVT", dtype, formula(_Math(e, F32), node, wide))
 
     return rule
+
+
+def _unary(function: Callable[[_Math, Operand], Operand]) -> Formula:
+    return lambda m, _, xs: function(m, xs[0])
 
 
 def _variadic(op: str, mean: bool = False) -> Rule:
@@ -260,16 +265,6 @@ def _shrink_rule(e: BlockEmitter, node: Node, operands: list[Operand | None]) ->
     return e.apply("TCVT", dtype, _shrink(_Math(e, F64), node, wide))
 
 
-def _tan(m: _Math, node: Node, xs: list[Operand]) -> Operand:
-    return m("TDIV", m("TSIN", xs[0]), m("TCOS", xs[0]))
-
-
-def _cosh(m: _Math, node: Node, xs: list[Operand]) -> Operand:
-    # Half of the exponent first, so that the sum overflows only where cosh does.
-    half = m("TEXP", m("TMUL", m("TABS", xs[0]), 0.5))
-    return m("TADD", m("TMUL", m("TMUL", half, 0.5), half), m("TDIV", m("TRECIP", half), m("TMUL", half, 2.0)))
-
-
 def _dequantize(e: BlockEmitter, node: Node, operands: list[Operand | None]) -> Operand:
     x, scale, zero = (*operands, None)[:3]
     assert x is not None and scale is not None
@@ -318,8 +313,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "Reciprocal": _plain("TRECIP"),
     "Sin": _plain("TSIN"),
     "Cos": _plain("TCOS"),
-    "Tan": _formula(_tan),
-    "Cosh": _formula(_cosh),
+    **{name: _formula(_unary(function)) for name, function in FUNCTIONS.items()},
     "Tanh": _plain("TTANH"),
     "Sigmoid": _plain("TSIGMOID"),
     "Erf": _plain("TERF"),

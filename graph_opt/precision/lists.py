@@ -23,7 +23,8 @@ BLACK = frozenset(
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "CumSum", "Mean",
         "AveragePool", "GlobalAveragePool", "LpPool", "GlobalLpPool",
         # Relative errors of the operand become larger ones of the result, or leave the range.
-        "Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Sin", "Cos", "Tan", "Cosh", "Softplus", "Mod", "Range",
+        "Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Sin", "Cos", "Tan", "Acos",
+        "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Softplus", "Mod", "Range",
         # Whole numbers up to 2048 (f16) or 256 (bf16) only.
         "Floor", "Ceil", "Round",
         "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear",

@@ -151,8 +151,30 @@ def test_half_precision_is_rounded_once() -> None:
     check(Known("region", [("Gelu", ["x"], ["y"], {})], {"x": x}, ["y"]), lower_region, rtol=1e-3, atol=1e-5)
 
 
+INVERSES = ("Sinh", "Atan", "Asin", "Acos", "Asinh", "Acosh", "Atanh")
+
+
+@pytest.mark.parametrize("type_", [np.float32, np.float64])
+def test_circular_and_hyperbolic_functions(type_: type) -> None:
+    """To a few units in the last place, over their domains and at their ends, against numpy in a wider type."""
+    edges = [0.0, -0.0, 1.0, -1.0, INF, -INF, np.nan, 1e-30, 1e30, 0.5, 88.5, -88.5]
+    values = np.concatenate([edges, rng.uniform(-1, 1, 52), rng.normal(0, 9, 40), 1 + 10.0 ** rng.uniform(-6, 8, 24)])
+    x = values.astype(type_).reshape(8, 16)
+
+    class Known(Case):
+        def expected(self) -> dict[str, np.ndarray]:
+            names = [op.lower().replace("a", "arc", 1) if op[0] == "A" else op.lower() for op in INVERSES]
+            with np.errstate(all="ignore"):
+                found = [getattr(np, name)(x.astype(np.longdouble)).astype(type_) for name in names]
+            return {f"y{i}": y for i, y in enumerate(found)}
+
+    ops: list[Op] = [(op, ["x"], [f"y{i}"], {}) for i, op in enumerate(INVERSES)]
+    limit = 3e-7 if type_ is np.float32 else 1e-15
+    check(Known("region", ops, {"x": x}, [o for op in ops for o in op[2]]), lower_region, rtol=limit, atol=0)
+
+
 def test_every_operator_is_tested() -> None:
     tested = {*UNARY, *ON_FINITE, *BINARY, *COMPARISONS, "Log", "Sqrt", "Cosh", "Mod", "BitwiseAnd", "BitwiseXor",
               "BitwiseNot", "And", "Or", "Xor", "Not", "Where", "Pow", "Clip", "BitShift", "Cast", "QuantizeLinear",
-              "DequantizeLinear"}  # fmt: skip
+              "DequantizeLinear", *INVERSES}  # fmt: skip
     assert set(ELEMENTWISE) - tested == {"CastLike", "BitwiseOr", "Swish", "com.microsoft::QuickGelu"}
