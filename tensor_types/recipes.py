@@ -102,6 +102,12 @@ def scale(of: Recipe, factor: Recipe, dtype: DType, zero: Recipe | None = None, 
     return Scaled(of, factor, zero, dtype, every)
 
 
+def repeat(of: Recipe, shape: Sequence[int]) -> Recipe:
+    """Broadcast to `shape`, as numpy does."""
+    wanted = tuple(shape)
+    return of if of.shape == wanted else Computed("repeated", lambda arrays: arrays[0], (of,), wanted, of.dtype)
+
+
 def unpack(of: Recipe, bits: int, dtype: DType) -> Recipe:
     """The codes of bytes [.., n] as elements [.., n * 8/bits] of `dtype`, of a byte each; lowest bits first."""
     return UnpackedCodes(of, Bits(bits), dtype)

@@ -112,7 +112,7 @@ class AttentionKernel:
 
     def guard(self, sums: View) -> None:
         """A row that sees no key gives 0: its sum of exponentials is 0, any other's is at least 1."""
-        hides = self.p.mask is not None or self.p.lengths is not None
+        hides = self.p.mask is not None or self.p.lengths is not None or self.p.window is not None
         if hides and not self.p.nan_for_nothing:
             self.task.max(sums, sums, _TINY)
 
@@ -129,17 +129,27 @@ class AttentionKernel:
             view = wide
         self.task.add(scores, scores, view)
 
-    def declare_step(self, columns: int) -> None:
-        """A tile of zeros, then -inf: read at (key - query) it hides the keys behind a query's own position."""
-        self.step_columns, self.origin = columns, self.rows + columns
+    def declare_step(self, rows: int, columns: int) -> None:
+        """A tile of zeros, then -inf: read at a distance it hides keys behind a query's own, or before its window."""
+        if not self.p.causal and self.p.window is None:
+            return
+        self.step_rows, self.step_columns, self.origin = rows, columns, rows + columns
         self.step = self.paths.tile(F32, (2 * self.origin,))
         self.task.expands(self.step.window((0,), (self.origin + 1,)), 0.0)
         self.task.expands(self.step.window((self.origin + 1,), (self.origin - 1,)), float("-inf"))
 
-    def hide_later_keys(self, scores: View, first_row: Dim, first_key: Dim) -> None:
-        distance = dmax(-self.step_columns, dmin(self.rows, first_key - self.past - first_row))
-        step = self.step.view(self.origin + distance + axis(1) - axis(0), shape=scores.shape)
-        self.task.add(scores, scores, step)
+    def hide_keys(self, scores: View, first_row: Dim, first_key: Dim, per_row: int = 1) -> None:
+        """Hides keys that are not seen from a row's position, which is `per_row` further with each row."""
+        p, task = self.p, self.task
+        turn = per_row * axis(0)
+        position = self.past + first_row
+        last = per_row == 0 and position + 1 - self.t == 0
+        if p.causal and not last:  # nothing stands behind the last key
+            behind = dmax(-self.step_columns, dmin(self.step_rows, first_key - position))
+            task.add(scores, scores, self.step.view(self.origin + behind + axis(1) - turn, shape=scores.shape))
+        if p.window is not None:
+            before = dmax(-self.step_rows, dmin(self.step_columns, position - p.window - first_key))
+            task.add(scores, scores, self.step.view(self.origin + before + turn - axis(1), shape=scores.shape))
 
     @property
     def base_2(self) -> bool:

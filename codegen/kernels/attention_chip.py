@@ -37,8 +37,7 @@ class ChipKernel(AttentionKernel):
         task.expands(m, LOWEST)
         task.expands(total, 0.0)
         task.expands(output, 0.0)
-        if p.causal:
-            self.declare_step(keys)
+        self.declare_step(self.rows, keys)
         queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, d))
 
         def key_block(j: Dim) -> None:
@@ -50,8 +49,7 @@ class ChipKernel(AttentionKernel):
             scores = paths.to_vector(acc, bounds, F32)
             task.mul(scores, scores, p.scale * (LOG2_E if self.base_2 else 1.0))
             self.capped(scores)
-            if p.causal:
-                self.hide_later_keys(scores, first, keys * j)
+            self.hide_keys(scores, first, keys * j)
             if p.mask is not None:
                 # Not a passing tile: that of this shape may hold the scores.
                 self.apply_mask(scores, first + axis(0), keys * j + axis(1),

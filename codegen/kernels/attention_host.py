@@ -1,10 +1,16 @@
 """Attention on hosts: a block of K is packed once into scaled panels of its transpose, then blocks of query rows take
 scores, softmax and the product with V. The query heads of a head of K take turns on a block, which stays in L2 so long.
+
+One query, a decoder's step, reads K as it lies, and once: the query heads of a head of K are the rows of one product.
+Blocks of keys that no query of a block sees are skipped: those behind it where the attention is causal, those before
+its window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from codegen.kernels.attention_base import LOG2_E, LOWEST, AttentionKernel, AttentionTiling, even_blocks, per_row
 from codegen.kernels.attention_problem import Problem
@@ -19,7 +25,33 @@ _ONE_BLOCK = 1024
 """Up to this many keys are one block."""
 _FEW_QUERIES = 4
 """Up to this many queries read K as it lies: packing it would cost more than the products."""
+_WINDOW_BLOCK = 128
+"""Keys of a block where a window leaves out whole blocks."""
 _PARALLEL = 8
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Queries that take scores together: `count` of one head, or, at one position, that of each head of a group.
+
+    `first` is the first one's number among the queries of the call, `row` the number of a row (of axis 0). `turn` and
+    `start` are where the running figures of the first row lie.
+    """
+
+    count: Dim
+    first: Dim
+    head: Dim
+    turn: Dim
+    start: Dim
+    is_group: bool
+
+    @property
+    def row(self) -> Dim:
+        return self.first if self.is_group else self.first + axis(0)
+
+    def place(self) -> tuple[Dim, Dim]:
+        """Of a row's running figures in [heads of a group, chunk]."""
+        return (self.turn + axis(0), self.start) if self.is_group else (self.turn, self.start + axis(0))
 
 
 class HostKernel(AttentionKernel):
@@ -32,6 +64,8 @@ class HostKernel(AttentionKernel):
         """Few keys are one block; few heads take fewer queries a chunk, so that the cores find work."""
         s, t, panel = p.q.length, p.k.length, _panel(target)
         keys = -(-t // panel) * panel if isinstance(t, int) and t <= _ONE_BLOCK else 512
+        if p.window is not None:
+            keys = min(keys, max(panel, _WINDOW_BLOCK))
         chunk = even_blocks(s, 512)
         chunk = max(min(chunk, 64), chunk // (p.q.heads // p.k.heads))  # results of all heads of a group stay in L2
         heads = p.k.heads * (p.q.batch if isinstance(p.q.batch, int) else 1)
@@ -49,69 +83,93 @@ class HostKernel(AttentionKernel):
         self.panel, self.keys, chunk = _panel(self.target), self.tiling.keys, self.tiling.chunk
         if self.keys % self.panel:
             raise NotLowerable(f"keys={self.keys} is no multiple of {self.panel}, a panel of {self.target.name}")
-        one = isinstance(self.t, int) and self.t <= self.keys
-        self.group, self.chunk, kv_head = p.q.heads // p.k.heads, chunk, self.head
+        self.one = isinstance(self.t, int) and self.t <= self.keys
+        self.group, kv_head = p.q.heads // p.k.heads, self.head
         d, dv = p.q.width, p.v.width
         c = paths.grid(ceildiv(self.s, chunk))
         self.first = chunk * c
-        total = block_extent(chunk, c, self.s)
-        self.kt = paths.tile(F32, (self.keys // self.panel, d, self.panel), "L1")
-        self.scores = paths.tile(F32, (self.rows, self.keys), "L0C")
-        self.products = paths.tile(F32, (self.rows, dv), "L0C")
-        if not one:
+        self.total = total = block_extent(chunk, c, self.s)
+        self.most = most = max(self.rows, self.group) if self.s == 1 or not isinstance(self.s, int) else self.rows
+        halves = p.k.value.dtype != F32
+        packs = not isinstance(self.s, int) or self.s > (1 if halves else _FEW_QUERIES)
+        self.kt = paths.tile(F32, (self.keys // self.panel, d, self.panel), "L1") if packs else None
+        self.scores = paths.tile(F32, (most, self.keys), "L0C")
+        self.products = paths.tile(F32, (most, dv), "L0C")
+        if not self.one:
             self.highest, self.sums = (paths.tile(F32, (self.group, chunk)) for _ in range(2))
             self.held = paths.tile(F32, (self.group, chunk, dv))
-        self.now, self.factor, self.part = (paths.tile(F32, (self.rows,)) for _ in range(3))
-        self.wide_q = paths.tile(F32, (self.rows, d), "L1") if p.q.value.dtype != F32 else None
-        self.wide_v = paths.tile(F32, (self.keys, dv), "L1") if p.v.value.dtype != F32 else None
-        if p.causal:
-            self.declare_step(self.keys)
-        if not one:
+        self.now, self.factor, self.part = (paths.tile(F32, (most,)) for _ in range(3))
+        self.wide_q = paths.tile(F32, (self.rows, d), "L1") if halves else None
+        self.wide_v = paths.tile(F32, (self.keys, dv), "L1") if halves else None
+        self.declare_step(most, self.keys)
+        if not self.one:
             task.expands(self.highest.window((0, 0), (self.group, total)), LOWEST)
             task.expands(self.sums.window((0, 0), (self.group, total)), 0.0)
             task.expands(self.held.window((0, 0, 0), (self.group, total, dv)), 0.0)
 
-        def heads(body: Callable[[], None]) -> None:
-            def head(g: Dim) -> None:
-                self.turn, self.head = g, kv_head + g
-                body()
+        def block(g: Dim, i: Dim) -> _Rows:
+            return _Rows(block_extent(self.rows, i, total), self.first + self.rows * i, kv_head + g, g,
+                         self.rows * i, False)  # fmt: skip
 
-            self.loop("g", self.group, head)
+        def heads_in_turn(body: Callable[[_Rows], None]) -> None:
+            self.loop("g", self.group, lambda g: self.loop("i", ceildiv(total, self.rows), lambda i: body(block(g, i))))
 
-        def key_block(j: Dim, packed: bool, total: Dim) -> None:
-            if packed:
-                self._pack(j)
-            elif self.wide_v is not None:
-                self._widen_values(j)
+        def heads_together(body: Callable[[_Rows], None]) -> None:
+            body(_Rows(self.group, self.first, kv_head + axis(0), 0, 0, True))
 
-            def query_block(i: Dim) -> None:
-                if p.causal and j != 0:
-                    with task.when(self.keys * j, "<", self.past + self.first + self.rows * (i + 1)):
-                        self._query_block(i, j, total, one, packed)
-                else:
-                    self._query_block(i, j, total, one, packed)
-
-            heads(lambda: self.loop("i", ceildiv(total, self.rows), query_block))
-
-        def all_keys(packed: bool, total: Dim = total) -> None:
-            self.loop("j", ceildiv(self.t, self.keys), lambda j: key_block(j, packed, total))
-
-        if p.k.value.dtype != F32 or isinstance(self.s, int):
-            all_keys(p.k.value.dtype != F32 or not isinstance(self.s, int) or self.s > _FEW_QUERIES)
+        if isinstance(self.s, int):
+            every = heads_together if self.s == 1 else heads_in_turn
+            self._all_keys(packs, every)
         else:
-            # One query, of a decoder's step, has a code of its own: its products are as wide as a row of V.
             with task.when(self.s, "==", 1):
-                all_keys(packed=False, total=1)
-            with task.otherwise(), task.when(self.s, "<=", _FEW_QUERIES):
-                all_keys(packed=False)
-            with task.when(_FEW_QUERIES, "<", self.s):
-                all_keys(packed=True)
-        if not one:
-            heads(lambda: self.loop("f", ceildiv(total, self.rows), lambda i: self._divide(i, total)))
+                self._all_keys(False, heads_together)
+            if halves:
+                with task.otherwise():
+                    self._all_keys(True, heads_in_turn)
+            else:
+                with task.otherwise(), task.when(self.s, "<=", _FEW_QUERIES):
+                    self._all_keys(False, heads_in_turn)
+                with task.when(_FEW_QUERIES, "<", self.s):
+                    self._all_keys(True, heads_in_turn)
+        if not self.one:
+            heads_in_turn(self._divide)
+
+    def _all_keys(self, packed: bool, every: Callable[[Callable[[_Rows], None]], None]) -> None:
+        """Blocks of keys with all rows that see some of one."""
+
+        def key_block(j: Dim) -> None:
+            with ExitStack() as within:
+                self._sees(within, j, self.first, self.total)
+                if packed:
+                    self._pack(j)
+                elif self.wide_v is not None:
+                    self._widen_values(j)
+                every(rows_of_block(j))
+
+        def rows_of_block(j: Dim) -> Callable[[_Rows], None]:
+            def body(rows: _Rows) -> None:
+                with ExitStack() as within:
+                    if not rows.is_group:
+                        self._sees(within, j, rows.first, self.rows)
+                    self._block(rows, j, packed)
+
+            return body
+
+        self.loop("j", ceildiv(self.t, self.keys), key_block)
+
+    def _sees(self, within: ExitStack, j: Dim, first: Dim, count: Dim) -> None:
+        """Enters conditions under which `count` queries from number `first` on see keys of block j."""
+        p, task = self.p, self.task
+        if self.one:
+            return
+        if p.causal and j != 0:
+            within.enter_context(task.when(self.keys * j, "<", self.past + first + count))
+        if p.window is not None:
+            within.enter_context(task.when(self.past + first - p.window, "<", self.keys * (j + 1)))
 
     def wide_mask(self, columns: int) -> Buffer:
         """A tile for a block of the mask in f32."""
-        return self.paths.passing(F32, (self.rows, columns), "UB")
+        return self.paths.passing(F32, (self.most, columns), "UB")
 
     @property
     def factor_of_scores(self) -> float:
@@ -127,6 +185,7 @@ class HostKernel(AttentionKernel):
         factor = self.factor_of_scores
 
         def panel(n: Dim) -> None:
+            assert self.kt is not None
             columns = block_extent(self.panel, n, keys)
             source = p.k.view(self.k, self.batch, self.kv_head, self.keys * j + self.panel * n + axis(1), axis(0),
                               (d, columns))  # fmt: skip
@@ -150,53 +209,47 @@ class HostKernel(AttentionKernel):
         p = self.p
         return p.v.view(self.v, self.batch, self.kv_head, self.keys * j + axis(0), axis(1), (keys, p.v.width))
 
-    def _query_block(self, i: Dim, j: Dim, total: Dim, one: bool, packed: bool) -> None:
-        p, task = self.p, self.task
-        keys, rows = self._count(j), block_extent(self.rows, i, total)
-        first = self.first + self.rows * i
-        count, blocks = keys, ceildiv(keys, self.panel)
-        if p.causal:
-            # Whole panels up to the last query's own key.
-            reach = dmax(0, self.past + first + self.rows - self.keys * j)
-            blocks = ceildiv(dmin(keys, reach), self.panel)
-            keys = dmin(keys, ceildiv(reach, self.panel) * self.panel)
-        queries = p.q.view(self.q, self.batch, self.head, first + axis(0), axis(1), (rows, p.q.width))
-        if self.wide_q is not None:
-            wide = self.wide_q.window((0, 0), (rows, p.q.width))
+    def _block(self, rows: _Rows, j: Dim, packed: bool) -> None:
+        """Scores of these rows with a block of keys, and what follows of the result."""
+        p, task, count = self.p, self.task, rows.count
+        self.head = rows.head
+        queries = p.q.view(self.q, self.batch, rows.head, rows.row, axis(1), (count, p.q.width))
+        if self.wide_q is not None and packed:
+            wide = self.wide_q.window((0, 0), (count, p.q.width))
             task.cvt(wide, queries)
             queries = wide
-
+        whole = self._count(j)
+        keys, panels = self._reach(rows, j) if p.causal and not rows.is_group else (whole, ceildiv(whole, self.panel))
         # K as it lies has no panels: few rows are worth no loop around their products.
         width = self.panel if packed else self.keys
 
         def panel(n: Dim) -> None:
-            columns = block_extent(width, n, count if packed else keys)
-            shape = (rows, columns)
+            columns = block_extent(width, n, whole if packed else keys)
+            shape, key = (count, columns), self.keys * j + width * n
             scores = self.scores.window((0, width * n), shape)
             if packed:
-                task.matmul(scores, queries, self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns)), nm=1, nk=1)
+                assert self.kt is not None
+                keys_of_panel = self.kt.view(n, axis(0), axis(1), shape=(p.q.width, columns))
+                task.matmul(scores, queries, keys_of_panel, nm=1, nk=1)
             else:
-                key = self.keys * j + width * n + axis(1)
-                rows_of_k = p.k.view(self.k, self.batch, self.kv_head, key, axis(0), (p.q.width, columns))
-                task.matmul(scores, queries, rows_of_k, nm=1, nk=1)
+                lying = p.k.view(self.k, self.batch, self.kv_head, key + axis(1), axis(0), (p.q.width, columns))
+                task.matmul(scores, queries, lying, nm=1, nk=1)
                 task.mul(scores, scores, self.factor_of_scores)
             self.capped(scores)
-            if p.causal:
-                self.hide_later_keys(scores, first, self.keys * j + width * n)
+            self.hide_keys(scores, rows.first, key, 0 if rows.is_group else 1)
             if p.mask is not None:
-                self.apply_mask(scores, first + axis(0), self.keys * j + width * n + axis(1),
-                                lambda: self.wide_mask(width).window((0, 0), shape))  # fmt: skip
+                self.apply_mask(scores, rows.row, key + axis(1), lambda: self.wide_mask(width).window((0, 0), shape))
 
-        self.loop("n", blocks if packed else 1, panel)
-        shape = (rows, keys)
+        self.loop("n", panels if packed else 1, panel)
+        shape = (count, keys)
         scores = self.scores.window((0, 0), shape)
-        now, part = (t.window((0,), (rows,)) for t in (self.now, self.part))
+        now, part = (t.window((0,), (count,)) for t in (self.now, self.part))
         task.rowmax(per_row(self.now, shape), scores, axes=(1,))
-        if one:
+        if self.one:
             task.max(now, now, LOWEST)
         else:
-            held, sums = (t.view(self.turn, self.rows * i + axis(0), shape=(rows,)) for t in (self.highest, self.sums))
-            factor = self.factor.window((0,), (rows,))
+            held, sums = (t.view(*rows.place(), shape=(count,)) for t in (self.highest, self.sums))
+            factor = self.factor.window((0,), (count,))
             task.max(now, now, held)
             task.sub(factor, held, now)
             self.exponential(factor, factor)
@@ -205,34 +258,40 @@ class HostKernel(AttentionKernel):
         self.exponential(scores, scores)
         task.rowsum(per_row(self.part, shape), scores, axes=(1,))
         values = self._values(j, keys) if self.wide_v is None else self.wide_v.window((0, 0), (keys, p.v.width))
-        size = (rows, p.v.width)
+        size = (count, p.v.width)
         products = self.products.window((0, 0), size)
-        if one:
+        if self.one:
             self.guard(part)
             task.recip(part, part)
         else:
             task.mul(sums, sums, factor)
             task.add(sums, sums, part)
         task.matmul(products, scores, values, nm=1, nk=1)
-        if one:
+        if self.one:
             task.mul(products, products, per_row(self.part, size))
-            task.store(self._result(first, size), products)
+            task.store(self._result(rows, size), products)
         else:
-            kept = self.held.view(self.turn, self.rows * i + axis(0), axis(1), shape=size)
+            kept = self.held.view(*rows.place(), axis(1), shape=size)
             task.fma(kept, kept, per_row(self.factor, size), products)
 
-    def _divide(self, i: Dim, total: Dim) -> None:
+    def _reach(self, rows: _Rows, j: Dim) -> tuple[Dim, Dim]:
+        """How many keys of block j are seen, as whole panels up to the last query's own key, and the panels."""
+        keys = self._count(j)
+        reach = dmax(0, self.past + rows.first + self.rows - self.keys * j)
+        panels = ceildiv(dmin(keys, reach), self.panel)
+        return dmin(keys, ceildiv(reach, self.panel) * self.panel), panels
+
+    def _divide(self, rows: _Rows) -> None:
         """Ends a run over several key blocks: output / sum."""
         task = self.task
-        rows = block_extent(self.rows, i, total)
-        size = (rows, self.p.v.width)
-        kept = self.held.view(self.turn, self.rows * i + axis(0), axis(1), shape=size)
-        self.guard(self.sums.view(self.turn, self.rows * i + axis(0), shape=(rows,)))
-        task.div(kept, kept, self.sums.view(self.turn, self.rows * i + axis(0), shape=size))
-        task.store(self._result(self.first + self.rows * i, size), kept)
+        size = (rows.count, self.p.v.width)
+        kept = self.held.view(*rows.place(), axis(1), shape=size)
+        self.guard(self.sums.view(*rows.place(), shape=(rows.count,)))
+        task.div(kept, kept, self.sums.view(*rows.place(), shape=size))
+        task.store(self._result(rows, size), kept)
 
-    def _result(self, first: Dim, size: tuple[Dim, ...]) -> View:
-        return self.p.out.view(self.out, self.batch, self.head, first + axis(0), axis(1), size)
+    def _result(self, rows: _Rows, size: tuple[Dim, ...]) -> View:
+        return self.p.out.view(self.out, self.batch, rows.head, rows.row, axis(1), size)
 
 
 def _panel(target: Target) -> int:

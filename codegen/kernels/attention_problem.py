@@ -72,6 +72,8 @@ class Problem:
     scale: float
     softcap: float
     causal: bool
+    window: int | None
+    """From a query's own position, so many keys before it are seen. None: all."""
     nan_for_nothing: bool
     """A row that sees no key gives NaN, not 0."""
     past: Dim
@@ -91,8 +93,9 @@ def problem_of(node: Node) -> Problem:
     anchor = anchors[0]
     if any(v.name in values for v in anchor.outputs[3:]):
         raise NotLowerable("scores as a result")
-    if any(int(anchor.attrs.get(f"{side}_window_size", -1)) >= 0 for side in ("left", "right")):  # type: ignore[call-overload]
-        raise NotLowerable("a sliding window")
+    left, right = (int(anchor.attrs.get(f"{side}_window_size", -1)) for side in ("left", "right"))  # type: ignore[call-overload]
+    if right >= 0:
+        raise NotLowerable("a window that reaches behind a query's own position")
     if any(tuple(n.attrs.get("perm", ())) != _HEAD_SPLIT for n in body.nodes if n.op == "Transpose"):  # type: ignore[arg-type]
         raise NotLowerable("a transpose other than that of heads")
     q, k, v = (_operand(values, anchor, index) for index in range(3))
@@ -121,7 +124,8 @@ def problem_of(node: Node) -> Problem:
     factor = q.width**-0.5 if scale is None else float(scale)  # type: ignore[arg-type]
     causal = bool(anchor.attrs.get("is_causal", 0))
     nan = node.attrs.get("softmax_of_nothing") == "nan"
-    return Problem(q, k, v, out, mask, factor, softcap, causal, nan, past, tuple(caches), lengths)
+    window = left if left >= 0 else None
+    return Problem(q, k, v, out, mask, factor, softcap, causal, window, nan, past, tuple(caches), lengths)
 
 
 def _turned(value: Value) -> Value | None:

@@ -155,14 +155,33 @@ class _Lowering:
 
         a = self._left(self.a_groups, index, rows)
         b = self._right(self.b_groups, index, j, columns)
-        if self.widen:
-            a, b = self._widened(a, self.rows), self._widened(b, self.columns)
         corrections = self._zero_points(a, b)
         acc = self.paths.accumulator(p.a.dtype, self.block, self.extents)
-        self.paths.product(acc, self.block, a, b, p.a.dtype, len(a.shape) - 1)
+        self._product(acc, a, b)
         self._finish(acc, corrections, index)
         work = 2 * product(shape_of(p.anchor.output)) * p.k
         return [self.task.record(work)]
+
+    def _product(self, acc: View, a: View, b: View) -> None:
+        """acc = a @ b. Where only the run knows whether there are rows enough to widen a panel for, both ways."""
+        paths, dtype, rows = self.paths, self.problem.a.dtype, self.extents[0]
+
+        def plain() -> None:
+            paths.product(acc, self.block, a, b, dtype, len(a.shape) - 1)
+
+        def wide() -> None:
+            left, right = self._widened(a, self.rows), self._widened(b, self.columns)
+            paths.product(acc, self.block, left, right, dtype, len(a.shape) - 1)
+
+        if not self.widen:
+            plain()
+        elif isinstance(rows, int):
+            wide()
+        else:
+            with self.task.when(rows, "<", _WIDEN_ROWS):
+                plain()
+            with self.task.otherwise():
+                wide()
 
     def _check_extras(self) -> None:
         """NotLowerable unless it is known how all operands broadcast to the product."""

@@ -245,8 +245,7 @@ class _Emitter:
             index: Value = j if isinstance(columns.valid, int) else fn.minimum(j, fn.sub(columns.valid, 1))
             at = fn.mul(index, step)
             rows.append(RegisterRow(base, at) if isinstance(at, int) else RegisterRow(fn.offset(base, at, storage), 0))
-        ahead = step * self.lanes * site.b.dtype.bytes if isinstance(step, int) else 0
-        dots = DotColumns(rows, ahead)
+        dots = DotColumns(rows, step * self.lanes * site.b.dtype.bytes if isinstance(step, int) else 0)
         return DotReduction(fn, self.elements, site.a.dtype, site.b.dtype, row, dots, self.axes).run()
 
     def _schedule(self, rows: int, vectors: int) -> Schedule:

@@ -10,17 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codegen.llvm.cube_elements import Elements
-from codegen.llvm.cube_reduction import PREFETCH_READ, ReductionAxis, RegisterRow, repeat
+from codegen.llvm.cube_reduction import ReductionAxis, RegisterRow, repeat
 from codegen.llvm.text import Function, Value
 from tensor_types.dtypes import DType
+
+_SHORT = 8
+"""Vectors of k that are read column by column."""
+_AHEAD = 4
+"""Tiles that columns are fetched ahead: into the second-level cache, which can wait for more lines than the first one
+(keys of a decoder from memory on a Zen 4: 1.5 times the rate of the next tile into the first)."""
+_TO_L2 = ("i32 0", "i32 2", "i32 1")
 
 
 @dataclass(frozen=True)
 class DotColumns:
-    """Addresses of b's columns (at most one per lane) and, in bytes, how far ahead of each the next ones lie."""
+    """Addresses of b's columns (at most one per lane) and the bytes from each to that of the next tile, 0: unknown."""
 
     columns: Sequence[RegisterRow]
-    prefetch_bytes: int
+    tile_bytes: int
 
 
 def is_dot(axes: Sequence[ReductionAxis], n_step: Value) -> bool:
@@ -58,6 +65,8 @@ class DotReduction:
 
     def _innermost(self, extent: Value, a: str, at_b: Value, sums: list[str]) -> list[str]:
         fn, lanes = self.fn, self.elements.lanes
+        if isinstance(extent, int) and extent <= _SHORT * lanes:
+            return self._column_by_column(extent, a, at_b, sums)
         trips = fn.floordiv(extent, lanes)
         rest = fn.sub(extent, fn.mul(trips, lanes))
 
@@ -73,6 +82,29 @@ class DotReduction:
         some = min(rest, 1) if isinstance(rest, int) else fn.minimum(rest, 1)
         return self._repeat(some, values[0], values[1], values[2:], tail)[2:]
 
+    def _column_by_column(self, extent: int, a: str, at_b: Value, sums: Sequence[str]) -> list[str]:
+        """A short k at once, so that columns which lie one behind the other are read in their order."""
+        fn, elements, lanes = self.fn, self.elements, self.elements.lanes
+        starts = range(0, extent, lanes)
+        masks = [None if start + lanes <= extent else lane_mask(fn, lanes, extent - start) for start in starts]
+        places = list(zip(starts, masks, strict=True))
+        left = [elements.load(fn, fn.offset(a, at, elements.storage(self.a)), self.a, 1, mask) for at, mask in places]
+        result = []
+        for column, sum_ in zip(self.columns.columns, sums, strict=True):
+            moved = fn.offset(column.base, at_b, "i8")
+            for part, (at, mask) in zip(left, places, strict=True):
+                pointer = fn.offset(moved, column.displacement + at, elements.storage(self.b))
+                self._prefetch(pointer)
+                right = elements.load(fn, pointer, self.b, 1, mask)
+                sum_ = elements.multiply_add(fn, part, right, sum_)
+            result.append(sum_)
+        return result
+
+    def _prefetch(self, pointer: str) -> None:
+        if self.columns.tile_bytes:
+            ahead = self.fn.offset(pointer, _AHEAD * self.columns.tile_bytes, "i8")
+            self.fn.call("void", "llvm.prefetch.p0", f"ptr {ahead}", *_TO_L2)
+
     def _step(self, a: str, at_b: Value, sums: Sequence[str], mask: str | None) -> list[str]:
         fn, elements = self.fn, self.elements
         left = elements.load(fn, a, self.a, 1, mask)
@@ -80,9 +112,8 @@ class DotReduction:
         for column, sum_ in zip(self.columns.columns, sums, strict=True):
             moved = fn.offset(column.base, at_b, "i8")
             pointer = fn.offset(moved, column.displacement, elements.storage(self.b))
-            if self.columns.prefetch_bytes and not mask:
-                ahead = fn.offset(pointer, self.columns.prefetch_bytes, "i8")
-                fn.call("void", "llvm.prefetch.p0", f"ptr {ahead}", *PREFETCH_READ)
+            if not mask:
+                self._prefetch(pointer)
             result.append(elements.multiply_add(fn, left, elements.load(fn, pointer, self.b, 1, mask), sum_))
         return result
 

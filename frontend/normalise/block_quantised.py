@@ -16,7 +16,7 @@ from frontend.normalise.contrib import DOMAIN
 from frontend.normalise.pending import PendingNode, form
 from graph_opt.ir import Value
 from tensor_types.dtypes import DTYPES, U8
-from tensor_types.recipes import reshape, unpack
+from tensor_types.recipes import Source, repeat, reshape, unpack
 
 
 def unpacked(node: PendingNode, packed: Value, bits: int) -> Value:
@@ -88,8 +88,9 @@ def _matmul_n_bits(node: PendingNode) -> None:
     codes = first_columns(node, _codes(node, b, rows, bits), depth)
     scales = _shaped(node, scales, rows, blocks)
     if zeros is None:
-        points = node.constant(np.full((1, 1), 1 << (bits - 1)), codes.dtype, "zero_points")
-        points = node.emit("Expand", [points, node.ints([rows, blocks], "shape")])
+        middle = Source(np.full((1, 1), 1 << (bits - 1)).astype(codes.dtype.numpy))
+        name = node.free_name(f"{node.name}.zero_points")
+        points = node.graph.add_constant(name, repeat(middle, (rows, blocks)), codes.dtype)
     elif zeros.dtype == U8:
         points = first_columns(node, _codes(node, zeros, rows, bits), blocks)
     else:

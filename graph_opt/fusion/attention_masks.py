@@ -1,8 +1,9 @@
-"""What an ONNX Attention node hides besides its mask becomes part of the mask: windows, lengths, and a short mask.
+"""What an ONNX Attention node hides besides its mask, and its kernel does not, becomes part of the mask.
 
     nonpad_kv_seqlen   key j of batch b is seen if j < lengths[b]; then the last query stands at lengths[b] - 1. Without
-                       windows and past the kernel reads so many keys and no more, and the input stays
-    windows            key j is seen from position i if i - left <= j <= i + right
+                       past the kernel reads so many keys and no more, and the input stays
+    windows            key j is seen from position i if i - left <= j <= i + right. Without right the kernel skips what
+                       stands before the window, and the attribute stays, unless the lengths go
     a short mask       keys behind its end are hidden
 
 The first query's position is the length of the past, or lengths[b] - queries, or 0.
@@ -22,7 +23,7 @@ _MASK, _PAST, _LENGTHS = 3, 4, 6
 
 
 def complete_mask(rewriter: Rewriter, node: Node) -> None:
-    """Leaves a node without windows, and without lengths where the kernel does not read them.
+    """Leaves a node without windows and lengths where the kernel does not know them.
 
     Its mask, if it has one, is as long as the keys.
     """
@@ -64,10 +65,13 @@ class _Masks(Arithmetic):
         return self("Range", 0, self("Squeeze", extent, self.constant(np.array([0]), "axis")), 1)
 
     def visible(self) -> Value | None:
-        """bool, broadcasting to the scores; None if windows and lengths hide nothing. The node loses both."""
-        left, right = (int(self.node.attrs.pop(f"{side}_window_size", -1)) for side in ("left", "right"))  # type: ignore[call-overload]
-        if left < 0 and right < 0 and (self.lengths is None or self.past is None):
+        """bool, broadcasting to the scores, and the node loses windows and lengths; None if the kernel sees to both."""
+        sides = ("left_window_size", "right_window_size")
+        left, right = (int(self.node.attrs.get(side, -1)) for side in sides)  # type: ignore[call-overload]
+        if right < 0 and (self.lengths is None or self.past is None):
             return None
+        for side in sides:
+            self.node.attrs.pop(side, None)
         queries = self.extent(self.q, _length_axis(self.q))
         columns = self.counted(self.keys())
         rows = self("Unsqueeze", self.counted(queries), self.constant(np.array([1]), "axes"))

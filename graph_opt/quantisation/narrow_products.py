@@ -26,7 +26,7 @@ from graph_opt.ir.core import Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dims import ceildiv
 from tensor_types.dtypes import DTYPES, F32, I8, DType
-from tensor_types.recipes import Computed, Recipe, Source, permute, reshape, scale
+from tensor_types.recipes import Computed, Recipe, Source, permute, repeat, reshape, scale
 
 _MOST_BITS = 8
 
@@ -103,7 +103,7 @@ def _codes(weight: Value, turned: bool) -> _Codes | None:
 
     def parameter(of: Recipe) -> Recipe:
         placed = permute(of, order) if block else reshape(of, shape)
-        return _repeated(placed, (shape[0], n))
+        return repeat(placed, (shape[0], n))
 
     zeros = None if zero is None else parameter(zero)
     codes = permute(codes, order)
@@ -111,7 +111,7 @@ def _codes(weight: Value, turned: bool) -> _Codes | None:
         middle, dtype = 1 << (codes.dtype.bits - 1), DTYPES[f"u{codes.dtype.bits}"]
         codes = _unsigned(codes, middle, dtype)
         held = Source(np.full((1, 1), middle).astype(dtype.numpy))
-        zeros = _repeated(held, (shape[0], n)) if zeros is None else _unsigned(zeros, middle, dtype)
+        zeros = repeat(held, (shape[0], n)) if zeros is None else _unsigned(zeros, middle, dtype)
     return _Codes(codes, parameter(factor), zeros, block)
 
 
@@ -122,10 +122,6 @@ def _unsigned(codes: Recipe, middle: int, dtype: DType) -> Recipe:
         return (arrays[0].astype(np.int8) + np.int8(middle)).astype(np.uint8).astype(dtype.numpy)
 
     return Computed(("unsigned", middle), moved, (codes,), codes.shape, dtype)
-
-
-def _repeated(of: Recipe, shape: tuple[int, int]) -> Recipe:
-    return of if of.shape == shape else Computed("repeated", lambda arrays: arrays[0], (of,), shape, of.dtype)
 
 
 @dataclass(frozen=True)

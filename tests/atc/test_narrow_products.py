@@ -68,6 +68,13 @@ def compare(model: Path, k: int, rows: tuple[int, ...] = (1, 3, 20), error: floa
     return package
 
 
+def test_many_codes_without_zero_points_stay_codes(tmp_path: Path) -> None:
+    """Their middle is not written out, whatever the number of blocks."""
+    model = n_bits(tmp_path / "wide.onnx", 16, 1_100_000, 16, 4)
+    assert not atc.convert(model, model.with_suffix(".om")).aicpu_nodes
+
+
+
 CASES = {
     "4 bits": {"k": 128, "n": 72, "block": 32, "bits": 4, "level": 1},
     "4 bits, bytes": {"k": 128, "n": 72, "block": 32, "bits": 4, "level": 4, "error": 1e-4},

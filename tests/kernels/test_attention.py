@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from codegen.kernels.attention import lower_attention
+from codegen.targets import target
+from codegen.tile.interpreter import interpret
+from codegen.tile.ir import Imm, Instr
+from codegen.tile.observer import Observer, Touched
+from codegen.tile.text import parse_program
 from graph_opt.ir.core import Node
-from tests.kernels.lowered import HOSTS, Case, Op, check
+from graph_opt.plan.records import KernelRecord
+from tensor_types.dims import evaluate
+from tests.kernels.lowered import CHIPS, HOSTS, Case, Op, check
 from tests.kernels.on_chips import check_on_chips
 
 rng = np.random.default_rng(0)
@@ -21,7 +28,7 @@ def attention(mask: bool = False, **attrs: object) -> Op:
     return ("Attention", ["q", "k", "v", *(["m"] if mask else [])], ["y"], attrs)
 
 
-def exact(arrays: dict[str, np.ndarray], scale: float | None = None) -> np.ndarray:
+def exact(arrays: dict[str, np.ndarray], scale: float | None = None, window: int = -1, causal: int = 0) -> np.ndarray:
     """Attention in float64 on [B, H, S, D] operands."""
     q, k, v = (arrays[n].astype(np.float64) for n in "qkv")
     group = q.shape[1] // k.shape[1]
@@ -30,6 +37,8 @@ def exact(arrays: dict[str, np.ndarray], scale: float | None = None) -> np.ndarr
     if "m" in arrays:
         mask = arrays["m"]
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    distance = np.arange(scores.shape[-1]) - np.arange(scores.shape[-2])[:, None]
+    scores = np.where((distance > 0) & bool(causal) | (distance < -window) & (window >= 0), -np.inf, scores)
     with np.errstate(invalid="ignore"):
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         result = weights / weights.sum(-1, keepdims=True) @ v
@@ -48,7 +57,9 @@ class Exact(Case):
             if op == "Transpose" and inputs[0] in arrays:
                 arrays[outputs[0]] = made[outputs[0]] = arrays[inputs[0]].transpose(0, 2, 1, 3)
         named = {n: arrays[i] for n, i in zip("qkvm", attention_[1], strict=False)}
-        made["y"] = exact(named, attention_[3].get("scale")).astype(arrays[attention_[1][0]].dtype)
+        attrs = attention_[3]
+        hides = attrs.get("left_window_size", -1), attrs.get("is_causal", 0)
+        made["y"] = exact(named, attrs.get("scale"), *hides).astype(arrays[attention_[1][0]].dtype)
         if "z" in self.outputs:
             made["z"] = made["y"].transpose(0, 2, 1, 3)
         return made
@@ -162,6 +173,58 @@ def test_causal(s: int, t: int, symbolic: bool) -> None:
     c = case(1, 2, s, t, 16, symbolic=symbolic, is_causal=1)
     c = Case(c.family, c.ops, c.arrays, c.outputs, (), c.symbolic, dims=c.dims, opset=23)
     check(c, lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("s,t,left,causal", [(150, 150, 40, 1), (150, 300, 0, 1), (70, 200, 3, 0), (3, 400, 1, 1), (1, 9, 2, 1)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_windows(s: int, t: int, left: int, causal: int, symbolic: bool) -> None:
+    c = case(1, 4, s, t, 16, hk=2, symbolic=symbolic, left_window_size=left, is_causal=causal)
+    check(c, lower_attention, hosts=HOSTS[-1:], rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_windows_on_chips(chip: str) -> None:
+    c = case(1, 2, 40, 40, 32, hk=1, dtype=np.float16, left_window_size=7, is_causal=1)
+    check_on_chips(c, lower_attention, 4e-3, 4e-3, [chip])
+
+
+class Products(Observer):
+    """Counts products and the elements of K or V that they read."""
+
+    def __init__(self) -> None:
+        self.count = self.elements = 0
+
+    def instruction(self, instr: Instr, dst: Touched, srcs: tuple[Touched | Imm, ...]) -> None:
+        if instr.op == "TMATMUL":
+            assert isinstance(srcs[1], Touched)
+            self.count, self.elements = self.count + 1, self.elements + srcs[1].elements
+
+
+def products(s: int, t: int, past: int, **attrs: object) -> Products:
+    """What a call of `s` queries multiplies, with 6 heads on 2 of K and a cache of `past` of t keys."""
+    wanted = case(1, 6, s, t, 8, hk=2, symbolic=True, is_causal=1, **attrs)
+    arrays = {**wanted.arrays, "n": np.array([past + s])}
+    ops = [("Attention", ["q", "k", "v", "", "", "", "n"], ["y"], wanted.ops[0][3])]
+    node = Case("attention", ops, arrays, ["y"], [], {**wanted.symbolic, "n": ("b",)}).node({"y": arrays["q"]})
+    (record,) = lower_attention(node, target(HOSTS[-1]))
+    assert isinstance(record, KernelRecord)
+    program, observer = parse_program(record.program), Products()
+    dims = {d.name: evaluate(v, {"b": 1, "s": s, "t": t}) for d, v in zip(program.dims, record.dims, strict=True)}
+    values = {"q": arrays["q"], "k": arrays["k"], "v": arrays["v"], "n": arrays["n"], "y": np.zeros_like(arrays["q"])}
+    tensors = {p.name: values[str(o.value)] for p, o in zip(program.params, record.operands, strict=True)}
+    interpret(program, tensors, dims, observer=observer)
+    return observer
+
+
+def test_one_query_reads_keys_and_values_once() -> None:
+    """The three query heads of a head of K are rows of the same products, and only the keys that count are read."""
+    found = products(1, 4000, 999)
+    assert found.count == 2 * 2 * 2 and found.elements == 2 * 2 * 1000 * 8
+
+
+def test_keys_before_the_window_are_not_read() -> None:
+    assert products(1, 4000, 3000, left_window_size=99).elements <= 2 * 2 * 3 * 128 * 8
+    assert products(300, 300, 0, left_window_size=0).count < products(300, 300, 0).count
 
 
 @pytest.mark.parametrize("total", [9, 1])

@@ -113,7 +113,7 @@ def cached(
 
 
 @pytest.mark.parametrize("form,rows,past,symbolic,causal", [
-    ("bhsd", 1, 1, False, 1), ("bhsd", 70, 600, True, 1), ("bhsd", 3, 0, False, 1), ("bshd", 1, 255, True, 0),
+    ("bhsd", 1, 1, False, 1), ("bhsd", 1, 700, True, 1), ("bhsd", 70, 600, True, 1), ("bhsd", 3, 0, False, 1), ("bshd", 1, 255, True, 0),
     ("bshd", 5, 3, False, 1), ("flat", 1, 255, False, 1), ("flat", 5, 3, True, 1), ("flat", 3, 0, True, 0),
 ])  # fmt: skip
 def test_present_and_result(form: str, rows: int, past: int, symbolic: bool, causal: int) -> None:

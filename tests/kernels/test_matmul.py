@@ -33,6 +33,17 @@ def test_run_time_rows(m: int) -> None:
     check(case, lower_matmul, atol=1e-5)
 
 
+@pytest.mark.parametrize("m", [1, 11, 12, 100])
+def test_run_time_rows_of_halves(m: int) -> None:
+    """A panel is converted to f32 for many rows; few rows, a decoder's token, read it as it lies."""
+    case = Case("matmul", [matmul()], {"a": normal(m, 40, dtype=np.float16), "b": normal(40, 72, dtype=np.float16)},
+                ["y"], ["b"], {"a": ("m", 40), "y": ("m", 72)}, dims={"m": m}, wide=True)  # fmt: skip
+    node = check(case, lower_matmul, rtol=1e-3, atol=1e-3)
+    (record,) = lower_matmul(node, _host()) or []
+    before, _, behind = record.program.partition("} else {")  # type: ignore[union-attr]
+    assert "if min(" in before and "TCVT" not in before and behind.count("TCVT") == 2
+
+
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 9), (9, 1)])
 def test_batches_of_single_rows_and_columns(m: int, n: int, constant: bool) -> None:

@@ -13,7 +13,8 @@ from packages import VIEWER
 from acl_runtime import InferSession
 from acl_runtime.om import PackageError
 from acl_runtime.package_layout import ClassPart, plan_texts, write_model
-from acl_runtime.plan_format import read_plan
+from acl_runtime.plan_format import PlanValue, read_plan
+from acl_runtime.state import State
 from acl_runtime.stored_constants import lay_out
 from atc.pipeline import passes
 from atc.plan_input import plan_input
@@ -26,7 +27,9 @@ from graph_opt.ir.text import parse, to_text
 from graph_opt.ir.verifier import InvalidGraph, verify
 from graph_opt.plan import ModelPlan, model_to_json, plan_model
 from graph_opt.plan.check_plan import PlanError, check_plan
+from tensor_types.dtypes import F16, F32
 from tensor_types.errors import InvalidModel
+from tensor_types.formats import PLAIN
 
 CAPACITY = 50
 TEXT = f"""
@@ -184,6 +187,15 @@ def test_nothing_of_a_plan_grows_with_the_capacity() -> None:
     assert [(t.node, t.grid) for t in small.tasks] == [(t.node, t.grid) for t in large.tasks]
     assert all(t.program is not None for t in large.tasks) and not large.output_copies
     check_plan(large, {})
+
+
+def test_buffers_lie_in_one_block() -> None:
+    """So that it is large enough for large pages; each begins on a line."""
+    plan = PlanValue("a", F32, (1, 3, 5), PLAIN, None), PlanValue("b", F16, (7,), PLAIN, None)
+    for state in (State(plan), State(plan).copy()):
+        a, b = state.arrays["a"], state.arrays["b"]
+        assert (a.shape, b.shape, a.dtype, b.dtype) == ((1, 3, 5), (7,), np.float32, np.float16)
+        assert b.ctypes.data - a.ctypes.data == 128 and a.ctypes.data % 64 == 0
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
