@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
-Run = Callable[[], Arrays]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """`run` computes all outputs from the inputs given to `load`; `options` are recorded beside the figures."""
-
-    run: Run
-    options: dict[str, Any]
+from atc.benchmarking.decoders import GenAi, OursGenerating
+from atc.benchmarking.loaded import Arrays, Loaded
 
 
 class Contender(Protocol):
@@ -28,6 +20,10 @@ class Contender(Protocol):
     @property
     def reduced(self) -> bool:
         """Computes in fewer bits than the model asks for, so the wider limits apply."""
+
+    @property
+    def compares(self) -> bool:
+        """Its outputs are those of the case's inputs. Otherwise it has checked itself when it was loaded."""
 
     def load(self, model: Path, inputs: Arrays, threads: int) -> Loaded:
         """Raises ImportError when the contender is not installed."""
@@ -54,6 +50,7 @@ class Ours:
     static: bool = True
     flags: Mapping[str, str] = field(default_factory=dict)
     reduced: bool = False
+    compares: bool = True
 
     def load(self, model: Path, inputs: Arrays, threads: int) -> Loaded:
         import atc
@@ -83,6 +80,7 @@ class OnnxRuntime:
     """onnxruntime on the CPU: default graph optimisation, input dims fixed, no spinning."""
 
     reduced: bool = False
+    compares: bool = True
 
     def load(self, model: Path, inputs: Arrays, threads: int) -> Loaded:
         import onnxruntime
@@ -113,6 +111,7 @@ class OpenVino:
 
     precision: str = "f32"
     reduced: bool = False
+    compares: bool = True
 
     def load(self, model: Path, inputs: Arrays, threads: int) -> Loaded:
         import openvino
@@ -143,6 +142,7 @@ class Sgemm:
 
     FLOPS = 2 * 512**3
     reduced: bool = False
+    compares: bool = True
 
     def load(self, model: Path, inputs: Arrays, threads: int) -> Loaded:
         a, b = (np.random.default_rng(seed).standard_normal((512, 512), np.float32) for seed in (0, 1))
@@ -160,5 +160,7 @@ CONTENDERS: dict[str, Contender] = {
     "onnxruntime": OnnxRuntime(),
     "openvino": OpenVino(),
     "openvino-bf16": OpenVino("bf16", reduced=True),
+    "ours-generating": OursGenerating(),
+    "genai": GenAi(),
     MACHINE: Sgemm(),
 }

@@ -34,6 +34,7 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
     if fault := problem(graph):
         raise ValueError(f"graph {graph.name}: {fault}")
     in_place = updates(graph)
+    sources = {origin.value for origin in graph.origins.values()}
     for node in list(graph.nodes):
         late = sizes.are_late(node)
         tiling = tiling_for(tilings, node.name, target)
@@ -53,7 +54,12 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
             if node in in_place:
                 records = [_update(node, in_place[node]), *records]
             elif updates_first_input(node):
-                records = [*copy_first_input(node, target), *records]
+                before = node.inputs[0]
+                assert before is not None
+                if _is_spent(graph, lowered, node, before) and before.name not in sources:
+                    records = [AliasRecord(node.output.name, before.name, node.name), *records]
+                else:
+                    records = [*copy_first_input(node, target), *records]
         except NotLowerable as refusal:
             if tiling is not None:
                 raise TilingRefused(
@@ -74,6 +80,16 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
 def _update(node: Node, before: Value) -> AliasRecord:
     """The result lies where the version of the state lies that it overwrites."""
     return AliasRecord(node.output.name, before.name, node.name, update=True)
+
+
+def _is_spent(graph: Graph, lowered: Lowered, node: Node, before: Value) -> bool:
+    """True if the bytes of the first input may become those of the result, as those of a growing cache may: a kernel
+    makes them under the same guards, and nothing else reads them."""
+    producer = before.producer
+    if producer is None or len(before.uses) != 1 or graph.is_output(before) or producer.guards != node.guards:
+        return False
+    made = next((r for r in reversed(lowered.records) if r.node == producer.name), None)
+    return isinstance(made, KernelRecord)
 
 
 def _add_aicpu(lowered: Lowered, sizes: DataDependentSizes, graph: Graph, node: Node, reason: str) -> None:

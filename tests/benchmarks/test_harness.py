@@ -13,6 +13,7 @@ from atc.benchmarking.messages import load_arrays, save_arrays
 from atc.benchmarking.verify import EXACT, REDUCED, difference
 from benchmarks import __main__ as command
 from benchmarks import probe_models
+from models.builders import genai_decoder
 
 ROW = np.linspace(-1, 1, 1000, dtype=np.float32)
 
@@ -37,6 +38,13 @@ def test_floats_are_judged_by_direction_and_size(actual, problem):
 
 def test_wider_limits_for_fewer_bits():
     assert difference("y", ROW, ROW * 1.01, REDUCED).problem == ""
+
+
+def test_halves_may_differ_by_some_of_their_own_roundings():
+    halves = ROW.astype(np.float16)
+    assert difference("y", halves, (ROW * 1.002).astype(np.float16), EXACT).problem == ""
+    assert difference("y", halves, (ROW * 1.01).astype(np.float16), EXACT).problem
+    assert difference("y", ROW, ROW * np.float32(1.002), EXACT).problem
 
 
 def test_infinities_must_stand_at_the_same_place():
@@ -110,6 +118,20 @@ def test_wrong_or_absent_contenders_get_no_figure(monkeypatch, tmp_path):
     assert found["ours"]["ratio_median"] == 0.5
     assert "ratio_median" not in found["ours-dynamic"]
     assert "cosine" in found["ours-dynamic"]["reason"]
+
+
+def test_a_decoder_with_caches_of_its_own_checks_itself(monkeypatch, tmp_path):
+    """It says the next tokens behind a prompt, begins it again, and is not held against what the case's caches give."""
+    model = tmp_path / "decoder.onnx"
+    onnx.save(genai_decoder.build(), model)
+    inputs = {"input_ids": np.zeros((1, 1), np.int64), "attention_mask": np.ones((1, 8), np.int64)}
+    ours = contenders.CONTENDERS["ours-generating"]
+    assert not ours.compares
+    run = ours.load(model, inputs, 1).run
+    assert [run() for _ in range(40)] == [{}] * 40
+    monkeypatch.setattr("acl_runtime.generation.Decoder.step", lambda self, seq, tokens: (np.zeros((1, 256)), seq))
+    with pytest.raises(ValueError, match="behind the prompt"):
+        ours.load(model, inputs, 1)
 
 
 def test_a_contender_that_raises_answers_with_the_reason(monkeypatch, tmp_path):

@@ -138,6 +138,35 @@ def test_a_cache_that_is_no_state_is_copied(tmp_path: Path) -> None:
     assert run.state().names == ()
 
 
+GROWN = """
+graph grown(%past: f32[1, 2, p, 8], %rows: f32[1, 2, n, 8], %length: i64[1]) -> (%present, %y) {
+  dim n in [1, 50]
+  dim p in [0, 50]
+  const %pads: i64[8] = dense [0, 0, 0, 0, 0, 0, 4, 0]
+  %longer: f32[1, 2, p + 4, 8] = Pad(%past, %pads)
+  %scaled: f32[1, 2, n, 8] = Relu(%rows)
+  %present: f32[1, 2, p + 4, 8] = TensorScatter(%longer, %scaled, %length) @append
+  const %axes: i64[1] = dense [2]
+  %y: f32[1, 2, 8] = ReduceSum(READ, %axes) {keepdims=0} @total
+}
+"""
+
+
+@pytest.mark.parametrize("read", ["%present", "%longer"])
+def test_a_cache_that_grows_is_copied_once(read: str, tmp_path: Path) -> None:
+    """The new rows are written where the longer cache lies, unless that is read besides; never into the input."""
+    run = session(GROWN.replace("READ", read), tmp_path / "m.om")
+    for past in (0, 3):
+        cache = np.random.default_rng(1).normal(size=(1, 2, past, 8)).astype(np.float32)
+        given, longer = cache.copy(), np.concatenate([cache, np.zeros((1, 2, 4, 8), np.float32)], 2)
+        present, y = run.infer([given, rows(1, 4), np.array([past])])
+        want = np.concatenate([cache, rows(1, 4)], 2)
+        np.testing.assert_array_equal(given, cache)
+        np.testing.assert_array_equal(present, want)
+        np.testing.assert_allclose(y, (want if read == "%present" else longer).sum(2), rtol=1e-5, atol=1e-5)
+    assert len(run.plan.segments[0].tasks) == (4 if read == "%present" else 5)
+
+
 def test_rows_beyond_the_capacity_change_nothing(tmp_path: Path) -> None:
     run = session(TEXT, tmp_path / "m.om")
     run.infer([rows(0, 3), np.array([0])])
