@@ -69,7 +69,7 @@ def test_python_takes_the_same_flags(tmp_path):
         ("a:1,3,-1;s:", {"a": [1, 3, -1], "s": []}),
         ("a:b:1~8,3~-1", {"a:b": [(1, 8), (3, None)]}),
         ("-1,1~2,3;2,3", {0: [-1, (1, 2), 3], 1: [2, 3]}),
-        ("x : 1 , 2 ; ", {"x ": [1, 2]}),
+        ("x : 1 , 2 ; ", {"x": [1, 2]}),
     ],
 )
 def test_shapes_and_ranges(text, shapes):
