@@ -99,6 +99,10 @@ def _images(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     return pixels * max(int(attrs["channels"]), 4) * 4
 
 
+def _trees(inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    return len(inputs[0]) * int(attrs["results"])
+
+
 def _shape_attribute(_: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     return prod(int(n) for n in attrs.get("shape") or ())
 
@@ -261,6 +265,7 @@ _COUNTS: dict[str, _Count] = {
     "MoeRoute": _experts,
     "PrepareImage": _images,
     "TfIdfVectorizer": _n_grams,
+    "Trees": _trees,
     "ai.onnx.ml::OneHotEncoder": _classes,
     "ai.onnx.ml::FeatureVectorizer": _vectors,
 }

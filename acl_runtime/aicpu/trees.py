@@ -20,7 +20,7 @@ def _trees(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     rows = np.arange(len(x))[:, None]
     for block, depth, target in zip(roots, depths, targets, strict=True):
         at = np.broadcast_to(block, (len(x), len(block)))
-        for _level in range(depth):
+        for _level in range(min(int(depth), len(records))):  # no way from a root is longer
             record = records[at]
             above = columns[rows, record & ((1 << shift) - 1)] > thresholds[at]
             at = (record >> shift) + above

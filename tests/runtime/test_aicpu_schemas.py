@@ -142,3 +142,21 @@ def test_small_operands_of_large_results_are_counted(op: str, attrs: dict[str, A
 def test_blocks_larger_than_a_product_take_no_memory() -> None:
     operands = [np.ones((1, 2), np.float32), np.ones((2, 3), np.int8), np.ones((1, 3), np.float32)]
     assert evaluate("BlockMatMul", {"block_size": 1 << 30}, operands)[0].tolist() == [[2, 2, 2]]
+
+
+def _tree(depth: int) -> list[np.ndarray]:
+    """One row over one tree of a leaf: x, records, thresholds, weights, roots, depths, targets."""
+    node = np.zeros(1, np.int64)
+    return [np.ones((1, 1), np.float32), node, np.full(1, np.inf, np.float32), np.full((1, 1), 3, np.float32),
+            np.zeros((1, 1), np.int64), np.array([depth]), node]  # fmt: skip
+
+
+def test_a_walk_through_a_tree_is_no_longer_than_the_tree() -> None:
+    attrs = {"features": 1, "results": 1, "shift": 8, "aggregate": "SUM"}
+    assert evaluate("Trees", attrs, _tree(1 << 60))[0].tolist() == [[3]]
+
+
+def test_results_of_trees_are_asked_for_before_they_are_made() -> None:
+    attrs = {"features": 1, "results": (1 << 31) - 1, "shift": 8, "aggregate": "SUM"}
+    with pytest.raises(ResourceLimit, match="bytes of one result"):
+        evaluate("Trees", attrs, [np.ones((4, 1), np.float32), *_tree(1)[1:]])
