@@ -56,25 +56,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "create_handle_for_gemm_ex:1 create_handle_for_hgemm:1 create_handle_for_s8gemm:1",
     },
     "acl.media": {
-        "R": "vdec_destroy_channel_desc vdec_create_channel vdec_destroy_channel vdec_send_frame "
-        "vdec_send_skipped_frame vdec_destroy_frame_config venc_destroy_channel_desc venc_create_channel "
-        "venc_destroy_channel venc_send_frame "
-        "venc_destroy_frame_config venc_set_frame_config_eos venc_set_frame_config_force_i_frame "
-        "dvpp_vpc_convert_color_async dvpp_vpc_pyr_down_async dvpp_vpc_equalize_hist_async "
-        "dvpp_vpc_make_border_async dvpp_vpc_calc_hist_async "
-        + " ".join(
-            f"{unit}_set_channel_desc_{field}"
-            for unit, fields in (
-                ("vdec", "channel_id thread_id callback entype out_pic_format out_mode out_pic_width out_pic_height "
-                 "ref_frame_num bit_depth"),
-                ("venc", "thread_id callback entype pic_format key_frame_interval pic_width pic_height rc_mode "
-                 "src_rate max_bit_rate ip_prop buf_size buf_addr"),
-            )
-            for field in fields.split()
-        ),
-        "V": "vdec_create_channel_desc vdec_create_frame_config vdec_get_channel_desc_out_mode "
-        "vdec_get_channel_desc_channel_id venc_create_channel_desc venc_create_frame_config venc_get_frame_config_eos "
-        "venc_get_frame_config_force_i_frame",
+        "R": "vdec_send_skipped_frame dvpp_vpc_convert_color_async dvpp_vpc_pyr_down_async "
+        "dvpp_vpc_equalize_hist_async dvpp_vpc_make_border_async dvpp_vpc_calc_hist_async",
     },
 }  # fmt: skip
 

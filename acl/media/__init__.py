@@ -6,6 +6,7 @@ from acl.media._channels import *  # noqa: F403
 from acl.media._codecs import *  # noqa: F403
 from acl.media._memory import *  # noqa: F403
 from acl.media._pictures import *  # noqa: F403
+from acl.media._video import *  # noqa: F403
 from acl.media._vision import *  # noqa: F403
 
 globals().update(_absent(__name__))

@@ -81,3 +81,51 @@ class Channel:
 
     is_open: bool = False
     mode: int = 0
+
+
+@dataclass(eq=False)
+class DecoderChannel:
+    """What a caller says of a video decoder. `entype` and `out_pic_format` as `video` has them."""
+
+    channel_id: int = 0
+    thread_id: int = 0
+    entype: int = 0
+    out_pic_format: int = 1
+    out_mode: int = 0
+    out_pic_width: int = 0
+    out_pic_height: int = 0
+    ref_frame_num: int = 8
+    bit_depth: int = 0
+    callback: object = None
+
+
+@dataclass(eq=False)
+class DecoderFrame:
+    """Settings of a frame to be decoded; there are none that count here."""
+
+
+@dataclass(eq=False)
+class EncoderChannel:
+    """What a caller says of a video encoder. `max_bit_rate` in kbit/s, 0 for the encoder's own choice."""
+
+    thread_id: int = 0
+    entype: int = 0
+    pic_format: int = 1
+    key_frame_interval: int = 16
+    pic_width: int = 0
+    pic_height: int = 0
+    rc_mode: int = 0
+    src_rate: int = 0
+    max_bit_rate: int = 0
+    ip_prop: int = 0
+    buf_size: int = 0
+    buf_addr: int = 0
+    callback: object = None
+
+
+@dataclass(eq=False)
+class EncoderFrame:
+    """Settings of a frame to be encoded: the last one, and one that needs no other."""
+
+    eos: int = 0
+    force_i_frame: int = 0
