@@ -116,11 +116,18 @@ class Generator:
                 token = sampling.choose(rows[number - len(draft) - 1], known, random)
                 if number < len(draft) and token == draft[number]:
                     made.accepted += 1
-                    yield token, longer.truncated(len(known), self.decoder.roles.caches)
+                    yield token, self._back(sequence, longer, len(known))
                     continue
-                sequence = longer.truncated(len(known), self.decoder.roles.caches)
+                sequence = self._back(sequence, longer, len(known))
                 yield token, sequence
                 break
+
+    def _back(self, before: Sequence, longer: Sequence, length: int) -> Sequence:
+        """The first tokens of the longer sequence; those behind `before` run again where states cannot step back."""
+        caches = self.decoder.roles.caches
+        if length == len(longer) or not any(c.recurrent for c in caches):
+            return longer.truncated(length, caches)
+        return self.decoder.step(before, longer.tokens[len(before) : length])[1]
 
     def _draft(self, tokens: tuple[int, ...], most: int) -> list[int]:
         """What stood behind the last place where the last tokens stood before."""

@@ -2,12 +2,14 @@
 
 1. A configuration that names them is followed to the letter.
 2. Else names decide (`input_ids`, `attention_mask`, `position_ids`, `past*` and `present*`, ...).
+   Of pairs that do not grow, those of keys and values have a row for each token, others are recurrent states.
 3. A cache input is paired with the output whose name is the same behind the word for past or present.
 Whatever is left has no role, and the model is refused with its name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +24,8 @@ _MASKS = ("attention_mask", "mask")
 _POSITIONS = ("position_ids", "positions", "cache_position")
 _BRANCHES = ("use_cache_branch", "use_cache")
 _LOGITS = ("logits",)
+_HAS_ROWS = re.compile(r"key|value|(?<![a-z])(k|v|kv)(?![a-z])|(?<![a-z])(k|v|kv)_?(cache|in|out)", re.I)
+"""Names of fixed buffers with a row for each token; others of one size are states of recurrences and convolutions."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Names:
 
 @dataclass(frozen=True)
 class Cache:
-    """A pair of tensors: the input takes what the output gave. axis: that of the length, None if it has a fixed
-    capacity. extents: of the other axes, those of the batch as 1."""
+    """A pair of tensors: the input takes what the output gave. axis: that of the length, None if its extents are fixed.
+    extents: of the other axes, those of the batch as 1. recurrent: it sums up the tokens and has no row of each."""
 
     past: str
     present: str
@@ -47,6 +51,7 @@ class Cache:
     axis: int | None
     extents: tuple[int, ...]
     dtype: np.dtype
+    recurrent: bool = False
 
     def empty(self) -> np.ndarray:
         """The cache before the first token."""
@@ -54,8 +59,8 @@ class Cache:
 
     @property
     def capacity(self) -> int | None:
-        """The longest length that a fixed buffer holds; None if the cache grows."""
-        return None if self.axis is not None else self.extents[-2]
+        """The longest length that a fixed buffer holds; None if the cache grows, or has a state of one size."""
+        return None if self.axis is not None or self.recurrent else self.extents[-2]
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,8 @@ def _cache(past: TensorInfo, present: str, outputs: Sequence[TensorInfo]) -> Cac
                            remedy="export the decoder with one length")  # fmt: skip
     axis = grown[0] if grown else None
     extents = tuple(0 if a == axis else d if isinstance(d, int) else 1 for a, d in enumerate(past.shape))
-    return Cache(past.name, present, number, axis, extents, past.dtype)
+    recurrent = axis is None and not _HAS_ROWS.search(past.name)
+    return Cache(past.name, present, number, axis, extents, past.dtype, recurrent)
 
 
 def _absent(name: str, kind: str, known: Sequence[str]) -> InvalidModel:

@@ -39,11 +39,17 @@ class Sequence:
         return len(self.tokens)
 
     def truncated(self, length: int, kinds: Many[Cache]) -> Sequence:
-        """The first `length` tokens. ValueError beyond the end."""
+        """The first `length` tokens. ValueError beyond the end; InvalidModel where a state is recurrent, which cannot
+        step back."""
         if not 0 <= length <= len(self.tokens):
             raise ValueError(f"a sequence of {len(self.tokens)} tokens has no first {length}")
+        if length == len(self.tokens):
+            return self
         if self.held is not None:
             return Sequence(self.tokens[:length], (), self.held)
+        if state := next((k.past for k in kinds if k.recurrent), None):
+            raise InvalidModel(f"a recurrent state of {len(self.tokens)} tokens has no state of the first {length}",
+                               where={"tensor": state}, remedy="go on from a sequence that was kept there")  # fmt: skip
         caches = tuple(
             array if kind.axis is None else array[(slice(None),) * kind.axis + (slice(length),)]
             for array, kind in zip(self.caches, kinds, strict=True)

@@ -17,8 +17,9 @@ from counting_model import V, build, continued, follow  # noqa: E402
 import atc  # noqa: E402
 from acl_runtime import InferSession  # noqa: E402
 from acl_runtime.generation import Decoder, Generator, Names, Sampling, Sequence  # noqa: E402
-from models.builders import gpt2  # noqa: E402
+from models.builders import gpt2, state_decoders  # noqa: E402
 from tensor_types.errors import EnvironmentProblem, InvalidModel  # noqa: E402
+from tests.generation.greedy_peer import greedy  # noqa: E402
 
 PROMPT = [3, 17, 5]
 
@@ -147,3 +148,24 @@ def test_steps_of_gpt2_equal_onnxruntime(tmp_path: Path) -> None:
         for cache, array in zip(decoder.roles.caches, sequence.caches, strict=True):
             np.testing.assert_allclose(array, past[cache.past], rtol=1e-4, atol=1e-5)
     assert follow([1, 2]) == 13
+
+
+def test_recurrent_states_have_no_capacity_and_do_not_step_back(tmp_path: Path) -> None:
+    source = tmp_path / "recurrent.onnx"
+    onnx.save(state_decoders.recurrent(domain="com.microsoft", layers=2, vocabulary=61), source)
+    report = atc.convert(source, tmp_path / "recurrent.om")
+    assert not report.aicpu_nodes
+    decoder = Decoder(InferSession(0, tmp_path / "recurrent.om"))
+    assert decoder.roles.capacity is None and all(c.recurrent for c in decoder.roles.caches)
+    want, _ = greedy(source, PROMPT, 40)
+    made, sequence = Generator(decoder, chunk=2).generate(PROMPT, 40)
+    assert made.tokens == want
+    guessed, again = Generator(decoder, guess=3).generate(PROMPT, 40)
+    assert guessed.tokens == want and again.tokens == sequence.tokens and guessed.accepted
+    for mine, other in zip(sequence.caches, again.caches, strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-5)
+    with pytest.raises(InvalidModel, match="recurrent state"):
+        sequence.truncated(5, decoder.roles.caches)
+    sequence.save(tmp_path / "s.npz", decoder.roles.caches)
+    loaded = Sequence.load(tmp_path / "s.npz", decoder.roles.caches)
+    assert Generator(decoder).generate(want[-1:], 5, sequence=loaded)[0].tokens == greedy(source, [*PROMPT, *want], 5)[0]
