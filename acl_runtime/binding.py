@@ -82,7 +82,7 @@ class Binder:
 
     first_arg, first_dim: position of each task's first argument and dim, of which there are n_dims. slots: slot of
     each argument.
-    first_slot: first slot of each region.
+    first_slot: first slot of each space.
     """
 
     def __init__(self, segment: LoadedSegment) -> None:
@@ -99,8 +99,8 @@ class Binder:
         }
         self.first_slot: dict[str, int] = {}
         self.n_slots = 0
-        for region, count in counts.items():
-            self.first_slot[region] = self.n_slots
+        for space, count in counts.items():
+            self.first_slot[space] = self.n_slots
             self.n_slots += count
         lists: list[list[int]] = [[] for _ in range(13)]
         slots, offsets, needs, owners, dims, lows, highs, dim_owners, grids, works, program_grids, sizes, ops = lists
@@ -167,7 +167,7 @@ class Binder:
 
     def slot(self, place: Place) -> int:
         """The slot of a place."""
-        return self.first_slot[place.region] + place.index
+        return self.first_slot[place.space] + place.index
 
     def bind(self, dims: Mapping[str, int], threads: int, keep: bool = False) -> Binding:
         """The binding for these dims; those that are missing count as 0, and nothing is demanded of them.
@@ -284,7 +284,7 @@ def _names(shape: tuple[Dim, ...]) -> set[str]:
 
 
 def _in_memory(plan: SegmentPlan, value: PlanValue) -> bool:
-    return value.place is not None and value.place.region not in ("object", "guard") and plan.is_sized(value)
+    return value.place is not None and value.place.space not in ("object", "guard") and plan.is_sized(value)
 
 
 def _bytes(value: PlanValue) -> Dim:

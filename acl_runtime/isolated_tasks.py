@@ -54,7 +54,7 @@ class IsolatedTasks:
             return None
         (state,) = owners.values()
         placed = next(names for owner, names in self._numbers if owner is state)
-        if any(p.region == "state" for _, n in tasks for p in state.plan.tasks[n].operands):
+        if any(p.space == "state" for _, n in tasks for p in state.plan.tasks[n].operands):
             return None
         is_first = state is self._numbers[0][0]
         taken = {
@@ -78,7 +78,7 @@ def _is_ours(state: RunState, number: int, is_first: bool) -> bool:
     """False for tensors that must not be written: constants, inputs of the caller."""
     place = state.plan.values[number].place
     assert place is not None
-    return place.region in ("arena", "output", "object") or (place.region == "input" and not is_first)
+    return place.space in ("arena", "output", "object") or (place.space == "input" and not is_first)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _restored(state: RunState, numbers: Sequence[int]) -> Iterator[None]:
     kept = []
     for number in numbers:
         place = state.plan.values[number].place
-        if place is not None and place.region != "object":
+        if place is not None and place.space != "object":
             view = state.physical(number)
             kept.append((view, view.copy()))
     try:
@@ -103,7 +103,7 @@ def _restored(state: RunState, numbers: Sequence[int]) -> Iterator[None]:
 def _put(state: RunState, number: int, value: Any) -> None:
     plan_value = state.plan.values[number]
     assert plan_value.place is not None
-    if plan_value.place.region == "object":
+    if plan_value.place.space == "object":
         state.objects[plan_value.place.index] = value
         return
     assert state.binding is not None

@@ -46,7 +46,7 @@ def _check_places(segment: SegmentPlan) -> None:
     """An input lies in its own buffer; what Python code of a run reads or makes has an array or an object."""
     for index, value in enumerate(segment.values[n] for n in segment.inputs):
         place = value.place
-        if place is None or (place.region, place.index, place.offset) != ("input", index, 0):
+        if place is None or (place.space, place.index, place.offset) != ("input", index, 0):
             raise ValueError(f"the input {value.name[:80]} does not lie in its buffer")
     tasks = [t for t in segment.tasks if t.program is None]
     used = {n for t in tasks for n in t.inputs if n is not None} | {v for _, v in segment.output_copies}
@@ -58,7 +58,7 @@ def _check_places(segment: SegmentPlan) -> None:
 
 def _has_content(segment: SegmentPlan, value: PlanValue) -> bool:
     """Whether a run has an array or an object for it."""
-    region = None if value.place is None else value.place.region
-    if region in ("object", "input") or (region == "constant" and value.dtype.kind == "handle"):
+    space = None if value.place is None else value.place.space
+    if space in ("object", "input") or (space == "constant" and value.dtype.kind == "handle"):
         return True
-    return region not in (None, "guard") and segment.is_sized(value)
+    return space not in (None, "guard") and segment.is_sized(value)

@@ -1,6 +1,6 @@
 """The plan of a package as the runtime uses it, read from JSON values with every number checked.
 
-The schema is documented in `graph_opt.plan.plan_json`. What depends on input shapes (sizes against regions, dims
+The schema is documented in `graph_opt.plan.plan_json`. What depends on input shapes (sizes against their memory, dims
 against the bounds of programs) is checked when a segment is bound.
 """
 
@@ -22,7 +22,7 @@ from tensor_types.formats import Format, parse_format
 from tensor_types.limits import limit
 from tensor_types.relations import RELATIONS, Relation
 
-REGIONS = ("arena", "input", "output", "state", "constant", "guard", "object")
+SPACES = ("arena", "input", "output", "state", "constant", "guard", "object")
 _MAX_ROWS = 1 << 20
 _T = TypeVar("_T")
 
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 class Place:
     """Where bytes are: `index` counts storages, inputs, outputs, constants, guard bytes or objects."""
 
-    region: str
+    space: str
     index: int
     offset: Dim
 
@@ -79,7 +79,7 @@ class PlanTask:
 
 
 @dataclass(frozen=True)
-class Requirement:
+class PlanRequirement:
     """How two extents must be to each other whenever the tasks with `guard` run."""
 
     left: Dim
@@ -110,7 +110,7 @@ class SegmentPlan:
     n_objects: int
     tasks: tuple[PlanTask, ...]
     output_copies: tuple[tuple[int, int], ...]
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[PlanRequirement, ...] = ()
 
     def is_sized(self, value: PlanValue) -> bool:
         """True if the dims of the segment tell the value's shape and it has bytes."""
@@ -119,7 +119,7 @@ class SegmentPlan:
 
     def is_late(self, value: PlanValue) -> bool:
         """True if it lives as an object: nobody has bytes for it before the run."""
-        return value.place is None or value.place.region == "object" or not self.is_sized(value)
+        return value.place is None or value.place.space == "object" or not self.is_sized(value)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class _Reader:
                 for o, v in _rows(source["output_copies"])
             ),
             requirements=tuple(
-                Requirement(self.size(left), self.size(right), _relation(relation), _text(node), self.guard(guard))
+                PlanRequirement(self.size(left), self.size(right), _relation(relation), _text(node), self.guard(guard))
                 for left, right, relation, node, guard in _rows(source["requirements"])
             ),
         )
@@ -280,7 +280,7 @@ class _Reader:
         name = _text(row["dtype"])
         if name not in DTYPES:
             raise ValueError(f"unknown dtype {name[:40]}")
-        if place is not None and place.region not in ("object", "guard", "input"):
+        if place is not None and place.space not in ("object", "guard", "input"):
             for extent in shape or ():
                 self.require_known(extent)
             if shape is None:
@@ -299,10 +299,10 @@ class _Reader:
         return Operand(kind_of(value.dtype), None if value.shape is None else len(value.shape))
 
     def place(self, row: object) -> Place:
-        region, index, offset = _rows(row)
-        if region not in REGIONS:
-            raise ValueError("unknown region")
-        return Place(region, _number(index, self.counts[region] - 1), self.size(offset))
+        space, index, offset = _rows(row)
+        if space not in SPACES:
+            raise ValueError("unknown space")
+        return Place(space, _number(index, self.counts[space] - 1), self.size(offset))
 
     def constant(self, row: Mapping[str, Any]) -> PlanConstant:
         def integers(values: object) -> tuple[int, ...]:
@@ -322,7 +322,7 @@ class _Reader:
             inputs = tuple(_optional(v, lambda n: _number(n, self.n_values - 1)) for v in _rows(row["inputs"]))
             outputs = self.value_numbers(row["outputs"])
             places = (self.values[n].place for n in outputs)
-            if any(p is not None and p.region in ("input", "constant") for p in places):
+            if any(p is not None and p.space in ("input", "constant") for p in places):
                 raise ValueError("a task writes to an input or a constant")
             op, attrs = _text(row["op"]), _mapping(row["attrs"])
             try:

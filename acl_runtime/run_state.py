@@ -156,13 +156,13 @@ class RunState:
         place = value.place
         if place is None:
             raise KeyError(value.name)
-        if place.region == "object":
+        if place.space == "object":
             return self.objects.get(place.index)  # type: ignore[return-value]  # None: its branch did not run
         assert self.binding is not None
-        if place.region == "input" and number not in self.binding.shapes:
+        if place.space == "input" and number not in self.binding.shapes:
             array = self.inputs[place.index]
             return array[()] if array is not None and value.dtype == HANDLE else array  # type: ignore[return-value]
-        if place.region == "constant" and value.dtype.kind == "handle":
+        if place.space == "constant" and value.dtype.kind == "handle":
             return self.binder.segment.constants[place.index]
         shape = self.binding.shapes[number]
         physical = self.physical(number)
@@ -176,13 +176,13 @@ class RunState:
         if min(self.binding.shapes[number], default=0) < 0:
             raise _negative(value.name, self.binding.shapes[number])
         offset = self.binding.places[number]
-        if place.region == "arena":
+        if place.space == "arena":
             memory = self.arena
             offset += int(self.binding.storage_offsets[place.index])
         else:
             owners = {"input": self.inputs, "output": self.outputs, "state": self.states,
                       "constant": self.binder.segment.constants}  # fmt: skip
-            array = owners[place.region][place.index]
+            array = owners[place.space][place.index]
             assert array is not None
             memory = array.reshape(-1).view(np.uint8)
         shape = value.format.physical_shape(self.binding.shapes[number])
@@ -235,7 +235,7 @@ class RunState:
         place = value.place
         if place is None:
             return
-        if place.region == "object":
+        if place.space == "object":
             self.objects[place.index] = _owned(result, operands)
             return
         assert self.binding is not None

@@ -11,7 +11,7 @@ from acl_runtime.constant_forms import Constants
 from acl_runtime.executor import Graph, task_records
 from acl_runtime.kernels import Kernel
 from acl_runtime.om import PackageError
-from acl_runtime.plan_format import PlanTask, Requirement, SegmentPlan
+from acl_runtime.plan_format import PlanRequirement, PlanTask, SegmentPlan
 from tensor_types.dims import Dim, names, substitute
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
@@ -43,15 +43,15 @@ class LoadedSegment:
         known = {name: value for (name, _, _), value in zip(facts.dims, task.dims, strict=True)}
         return tuple(size if isinstance(size, int) else substitute(size, known) for size in sizes)
 
-    def requirements(self) -> list[Requirement]:
+    def requirements(self) -> list[PlanRequirement]:
         """What a run requires of the dims whatever its branches: by the plan, and by the least sizes of kernels."""
-        least: dict[tuple[Dim, int], Requirement] = {}
+        least: dict[tuple[Dim, int], PlanRequirement] = {}
         for task in self.plan.tasks:
             if task.program is None or task.guard is not None:
                 continue
             for value, (_, low, _) in zip(task.dims, self.kernel(task).facts.dims, strict=True):
                 if names(value):
-                    least.setdefault((value, low), Requirement(value, low, "window", task.node, None))
+                    least.setdefault((value, low), PlanRequirement(value, low, "window", task.node, None))
         return [r for r in self.plan.requirements if r.guard is None] + list(least.values())
 
     def _graph(self) -> Graph:
@@ -82,7 +82,7 @@ class LoadedSegment:
                 "a task does not give what its program takes", where={"node": task.node}, remedy=_DAMAGED
             )
         for place, (role, _) in zip(task.operands, facts.params, strict=True):
-            if place.region == "object" or (role != "in" and place.region in ("input", "constant")):
+            if place.space == "object" or (role != "in" and place.space in ("input", "constant")):
                 raise PackageError(
-                    f"a task uses its {place.region} as {role}", where={"node": task.node}, remedy=_DAMAGED
+                    f"a task uses its {place.space} as {role}", where={"node": task.node}, remedy=_DAMAGED
                 )

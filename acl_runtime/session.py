@@ -19,7 +19,7 @@ from acl_runtime.isolated_tasks import IsolatedTasks
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
 from acl_runtime.model_source import Source, package_file
-from acl_runtime.plan_format import ModelPlan, PlanValue, Requirement
+from acl_runtime.plan_format import ModelPlan, PlanRequirement, PlanValue
 from acl_runtime.profile import Profile, TaskTime
 from acl_runtime.run_state import RunState
 from acl_runtime.state import State
@@ -130,7 +130,7 @@ class InferSession:
         return dict(self._model.plan.dims)
 
     @property
-    def requirements(self) -> list[Requirement]:
+    def requirements(self) -> list[PlanRequirement]:
         """What the model and its kernels require of the sizes of named dims, whatever its branches."""
         return [r for segment in self._model.segments for r in segment.requirements()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from acl_runtime.plan_format import Requirement
+from acl_runtime.plan_format import PlanRequirement
 from atc.usage import UsageError, did_you_mean
 from tensor_types.dim_text import parse as parse_dim
 from tensor_types.dims import Dim, evaluate, names
@@ -25,7 +25,7 @@ _ROUNDS = 4
 
 
 def free_dims(
-    tensors: Tensors, known: Mapping[str, int], ranges: Ranges, requirements: Sequence[Requirement] = ()
+    tensors: Tensors, known: Mapping[str, int], ranges: Ranges, requirements: Sequence[PlanRequirement] = ()
 ) -> dict[str, int]:
     """A size for every named dim: the known one, else one that suits where the dim stands, within its range.
 
@@ -66,10 +66,11 @@ def _uses(tensors: Tensors) -> Counter[str]:
 
 
 def _fit(
-    requirements: Sequence[Requirement], sizes: dict[str, int], fixed: Iterable[str], uses: Counter[str], ranges: Ranges
-) -> None:
+    requirements: Sequence[PlanRequirement], sizes: dict[str, int], fixed: Iterable[str], uses: Counter[str],
+    ranges: Ranges,
+) -> None:  # fmt: skip
     """Changes one size after another until the requirements hold; leaves what no single dim can mend."""
-    hopeless: list[Requirement] = []
+    hopeless: list[PlanRequirement] = []
     for _ in range(_ROUNDS * len(ranges) + len(requirements)):
         known = [r for r in requirements if r not in hopeless and _can_tell(r, sizes)]
         broken = next((r for r in known if not _holds(r, sizes)), None)
@@ -85,18 +86,19 @@ def _fit(
             hopeless.append(broken)
 
 
-def _can_tell(requirement: Requirement, sizes: Mapping[str, int]) -> bool:
+def _can_tell(requirement: PlanRequirement, sizes: Mapping[str, int]) -> bool:
     return names(requirement.left) | names(requirement.right) <= sizes.keys()
 
 
-def _holds(requirement: Requirement, sizes: Mapping[str, int]) -> bool:
+def _holds(requirement: PlanRequirement, sizes: Mapping[str, int]) -> bool:
     left, right = evaluate(requirement.left, sizes), evaluate(requirement.right, sizes)
     return holds(requirement.relation, left, right)
 
 
 def _solution(
-    broken: Requirement, kept: Sequence[Requirement], name: str, sizes: Mapping[str, int], span: tuple[int, int | None]
-) -> int | None:
+    broken: PlanRequirement, kept: Sequence[PlanRequirement], name: str, sizes: Mapping[str, int],
+    span: tuple[int, int | None],
+) -> int | None:  # fmt: skip
     """The size of one dim for which the broken requirement holds: the root where the dim is linear, else the nearest,
     and before them one that breaks none of the others."""
     low, high = span

@@ -5,7 +5,7 @@ from __future__ import annotations
 from codegen.lowering import Lowered, guards_of
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.plan import PlanInput, Requirement, Scheduled, ValueInfo
+from graph_opt.plan import GuardedRequirement, PlanInput, Scheduled, ValueInfo
 from graph_opt.simplify.scopes import control_graphs
 
 
@@ -32,7 +32,7 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     for r, node in graph.requirements.items():
         # A size that does not fit is no fault in a branch that does not run; bodies check their operands themselves.
         if node in guards or node not in in_bodies:
-            requirements.append(Requirement(r.left, r.right, r.relation, node, guards.get(node, ())))
+            requirements.append(GuardedRequirement(r.left, r.right, r.relation, node, guards.get(node, ())))
     return PlanInput(
         tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states)
     )

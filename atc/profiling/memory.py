@@ -46,13 +46,13 @@ def memory_use(plan: SegmentPlan, dims: Mapping[str, int]) -> MemoryUse:
     """Of a segment with these sizes; storages whose size is not known are left out."""
     held: dict[int, str] = {}
     for value in plan.values:
-        if value.place is not None and value.place.region == "arena":
+        if value.place is not None and value.place.space == "arena":
             held.setdefault(value.place.index, value.name)
     span: dict[int, tuple[int, int]] = {}
     for number, task in enumerate(plan.tasks):
         places = [*task.operands, *(plan.values[v].place for v in (*task.inputs, *task.outputs) if v is not None)]
         for place in places:
-            if place is not None and place.region == "arena":
+            if place is not None and place.space == "arena":
                 first, _ = span.get(place.index, (number, number))
                 span[place.index] = (first, number)
     blocks = []

@@ -17,13 +17,13 @@ def live_bytes(plan: Plan, dims: Mapping[str, int]) -> int:
     spans: dict[int, list[int]] = {}
     for number, task in enumerate(plan.tasks):
         for operand in task.operands:
-            if operand is not None and operand.place.region == "arena":
+            if operand is not None and operand.place.space == "arena":
                 spans.setdefault(operand.place.index, []).append(number)
     shared: dict[int, int] = {}
     for number, task in enumerate(plan.tasks):
         for out, source in task.may_alias:
             a, b = task.operands[out], task.operands[source]
-            if a is None or b is None or a.place.region != "arena" or b.place.region != "arena":
+            if a is None or b is None or a.place.space != "arena" or b.place.space != "arena":
                 continue
             if spans[b.place.index][-1] == number and spans[a.place.index][0] == number:
                 shared.setdefault(a.place.index, number)

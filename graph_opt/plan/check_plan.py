@@ -68,17 +68,17 @@ def _span(plan: Plan, task: Task, operand: Operand, dims: Mapping[str, int]) -> 
     place = operand.place
     offset, size = evaluate(place.offset, dims), evaluate(operand.bytes, dims)
     where = {"node": task.node, "tensor": operand.value or "workspace"}
-    if place.region in ("input", "constant"):
+    if place.space in ("input", "constant"):
         if operand.role != "in":
-            raise PlanError(f"it writes its {place.region}", where=where)
+            raise PlanError(f"it writes its {place.space}", where=where)
         return None
-    if place.region == "object":
+    if place.space == "object":
         return f"object {place.index}", 0, 1
-    if place.region == "guard":
+    if place.space == "guard":
         return f"guard {place.index}", 0, 1
-    if place.region == "state":
+    if place.space == "state":
         return f"state {place.index}", offset, offset + size
-    if place.region == "output":
+    if place.space == "output":
         return f"output {place.index}", offset, offset + size
     storage = plan.storages[place.index]
     start, length, arena = (evaluate(d, dims) for d in (storage.offset, storage.bytes, plan.arena))
@@ -106,7 +106,7 @@ def _check_contents(plan: Plan, spans: list[list[Span | None]]) -> None:
     """Runs the tasks in order over an image of memory that holds, for each byte, the tensor it was written for."""
     families = {name: n for n, name in enumerate(plan.places)}
     for name, place in plan.places.items():  # views of one storage are one tensor
-        first = next(n for n, p in plan.places.items() if (p.region, p.index) == (place.region, place.index))
+        first = next(n for n, p in plan.places.items() if (p.space, p.index) == (place.space, place.index))
         families[name] = families[first]
     version_of = {version: len(families) + n for n, (version, _) in enumerate(plan.versions.values())}
     families.update((name, version_of[version]) for name, (version, _) in plan.versions.items())
@@ -137,7 +137,7 @@ def _check_contents(plan: Plan, spans: list[list[Span | None]]) -> None:
             raise PlanError("an update of a state is not made", where={"tensor": name})
     for _, name in plan.output_copies:
         place = plan.places[name]
-        if place.region == "arena":
+        if place.space == "arena":
             last = [s for t, r in zip(plan.tasks, spans, strict=True) for o, s in zip(t.operands, r, strict=True)
                     if o is not None and s is not None and o.place == place]  # fmt: skip
             if any((memory[space][start:end] != families[name]).any() for space, start, end in last[-1:]):

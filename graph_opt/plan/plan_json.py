@@ -17,7 +17,7 @@ Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A s
                 AI CPU: "op", "attrs", "inputs": [value number or null], "outputs": [value number]}],
      "output_copies": [[output number, value number]]}
 
-An expression is an int or the text form of `tensor_types.dims`; a place is [region, index, offset] with the regions
+An expression is an int or the text form of `tensor_types.dims`; a place is [space, index, offset] with the spaces
 arena (index of a storage), input, output, state, constant, guard and object. A state is a buffer of the caller that
 tasks read and write; it has the same name in every segment. Tasks of the AI CPU have no operands.
 """
@@ -105,7 +105,7 @@ def _task(task: Task, number: dict[str, int], programs: list[int]) -> dict[str, 
 
 
 def _place(place: Place) -> list[Any]:
-    return [place.region, place.index, _dim(place.offset)]
+    return [place.space, place.index, _dim(place.offset)]
 
 
 def _dim(value: Dim) -> int | str:

@@ -219,7 +219,7 @@ class _Planner:
     def _may_share(self, task: int, out: Operand | None, source: Operand | None) -> None:
         if out is None or source is None or out.value is None or source.value is None:
             return
-        if out.place.region != "arena" or source.place.region != "arena" or out.place.index == source.place.index:
+        if out.place.space != "arena" or source.place.space != "arena" or out.place.index == source.place.index:
             return
         # Views of part of a storage keep their own bytes: only whole storages may coincide.
         sizes = {out.bytes, source.bytes, self.drafts[out.place.index].bytes, self.drafts[source.place.index].bytes}
@@ -237,11 +237,11 @@ class _Planner:
         """Offsets of groups of storages that lie on the same bytes, and the span of tasks of every storage."""
         for number, task in enumerate(self.tasks):
             for operand in task.operands:
-                if operand is not None and operand.place.region == "arena":
+                if operand is not None and operand.place.space == "arena":
                     self.drafts[operand.place.index].tasks.append(number)
         for _, name in self._output_copies():
             place = places[name]
-            if place.region == "arena":  # it has to last until the end of the run
+            if place.space == "arena":  # it has to last until the end of the run
                 self.drafts[place.index].tasks.append(max(len(self.tasks) - 1, 0))
         spans = [(min(d.tasks, default=0), max(d.tasks, default=-1)) for d in self.drafts]
         group_of = list(range(len(self.drafts)))
@@ -271,14 +271,14 @@ class _Planner:
         """What the task touches. Parts of a storage count as the whole: their offsets may be expressions."""
         found: list[Access] = []
         for operand in task.operands:
-            if operand is None or operand.place.region in ("input", "constant"):
+            if operand is None or operand.place.space in ("input", "constant"):
                 continue
             place, write = operand.place, operand.role != "in"
-            if place.region == "arena":
+            if place.space == "arena":
                 where = placed[group_of[place.index]]
                 found.append(Access(("arena", where.block), where.start, where.end, write))
             else:
-                found.append(Access((place.region, place.index), 0, 1, write))
+                found.append(Access((place.space, place.index), 0, 1, write))
         if task.guard is not None:
             found.append(Access(("guard", task.guard[0]), 0, 1, False))
         return found

@@ -49,7 +49,7 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class GuardedRequirement:
     """How two extents must be to each other; `node` needs it, under its `guards` as a record."""
 
     left: Dim
@@ -71,7 +71,7 @@ class PlanInput:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[GuardedRequirement, ...] = ()
     """What shape inference took for granted; a run that breaks one is refused."""
     late_dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     states: tuple[str, ...] = ()
@@ -80,13 +80,13 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where bytes are: `index` counts storages (region 'arena'), inputs, outputs, states, constants, guard bytes or
+    """Where bytes are: `index` counts storages (space 'arena'), inputs, outputs, states, constants, guard bytes or
     objects.
 
     `offset` counts bytes from the start of that thing.
     """
 
-    region: str
+    space: str
     index: int
     offset: Dim = 0
 
@@ -169,5 +169,5 @@ class Plan:
     """Pinned: a buffer each that the caller gives and that no storage shares."""
     versions: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     """For each value in a state: its version (itself, or what it is a view of), and the one that this one overwrote."""
-    requirements: tuple[tuple[Requirement, tuple[int, int] | None], ...] = ()
+    requirements: tuple[tuple[GuardedRequirement, tuple[int, int] | None], ...] = ()
     """Requirements, each with the guard of the tasks that make it (None: all runs do)."""

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import small_models
 
-from acl_runtime.plan_format import Requirement
+from acl_runtime.plan_format import PlanRequirement
 from atc.input_sizes import concrete_shape, free_dims
 from atc.inputs import index_bounds, seeded
 from frontend import read_model
@@ -39,7 +39,7 @@ PAST, NEW, TOTAL = dim("past"), dim("new"), dim("total")
 
 
 def _needs(left, right, broadcast=False):
-    return Requirement(left, right, "broadcast" if broadcast else "equal", "node", None)
+    return PlanRequirement(left, right, "broadcast" if broadcast else "equal", "node", None)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_sizes_that_nobody_gave_fit_what_the_plan_requires(known, requirement, s
 
 
 def _window(left, reach):
-    return Requirement(left, reach, "window", "node", None)
+    return PlanRequirement(left, reach, "window", "node", None)
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,8 @@ def test_an_output_is_written_directly_or_copied() -> None:
         Scheduled(AliasRecord("same", "a", "r2")),
     )
     planned = plan(PlanInput(values, records, ("x",), ("y", "z", "same")))
-    assert planned.places["a"].region == planned.places["y"].region == "output"
-    assert planned.places["z"].region == "input"
+    assert planned.places["a"].space == planned.places["y"].space == "output"
+    assert planned.places["z"].space == "input"
     assert planned.output_copies == ((1, "z"), (2, "same"))
     assert planned.arena == 0
 
@@ -244,7 +244,7 @@ def test_late_tensors_are_objects_that_kernels_may_not_take() -> None:
     values = (f32("x", 8, kind="input"), ValueInfo("i", I64, (1, dim("u0"))), f32("y", dim("u0")))
     host = Scheduled(AicpuRecord("NonZero", ("x",), ("i",), "nz"))
     planned = plan(PlanInput(values, (host, Scheduled(AicpuRecord("Cast", ("i",), ("y",), "c"))), ("x",), ("y",)))
-    assert planned.places["i"].region == planned.places["y"].region == "object"
+    assert planned.places["i"].space == planned.places["y"].space == "object"
     assert planned.tasks[1].after == (0,)
     assert planned.output_copies == ((0, "y"),)
     with pytest.raises(UnsupportedOperator, match="size only the run decides"):

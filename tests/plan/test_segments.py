@@ -11,10 +11,10 @@ import pytest
 from graph_opt.plan import (
     AicpuRecord,
     AliasRecord,
+    GuardedRequirement,
     KernelRecord,
     ModelPlan,
     PlanInput,
-    Requirement,
     Scheduled,
     ValueInfo,
     plan_model,
@@ -74,9 +74,9 @@ def test_a_late_size_ends_a_segment() -> None:
     assert nodes(model) == [["host_i", "ka", "kz"], ["kb", "ky"]]
     first, second = (s.plan for s in model.segments)
     assert first.outputs == ("z", "i", "a")  # results first, then what is passed on
-    assert first.places["i"].region == "object" and first.places["a"].region == "output"
+    assert first.places["i"].space == "object" and first.places["a"].space == "output"
     assert second.inputs == ("i", "a") and model.segments[1].sources == ((1, 1), (1, 2))
-    assert second.places["b"].region == "arena" and second.places["y"].region == "output"
+    assert second.places["b"].space == "arena" and second.places["y"].space == "output"
     assert model.outputs == ((2, 0), (1, 0), (1, 1))
     assert first.dims == {} and second.dims == {"u0": (0, 8)}
     assert model.programs == ("program ka", "program kz", "program kb", "program ky")
@@ -94,7 +94,7 @@ def test_the_host_waits_for_nothing_and_two_decisions_are_two_segments() -> None
     )  # fmt: skip
     model = plan_model(PlanInput(values, records, ("x",), ("y",), late_dims=LATE))
     assert nodes(model) == [["host_i", "host_c"], ["kd", "host_j"], ["ky"]]
-    assert model.segments[1].plan.places["d"].region == "arena"  # an AI CPU task reads it there
+    assert model.segments[1].plan.places["d"].space == "arena"  # an AI CPU task reads it there
     # `y` has a size that no operand of its segment shows: the tensor that tells it comes along.
     assert set(model.segments[2].plan.inputs) == {"i", "j"}
     assert model.segments[2].sources[model.segments[2].plan.inputs.index("i")][0] == 1
@@ -124,7 +124,7 @@ def test_what_is_passed_on_keeps_its_format() -> None:
     records = (kernel("kf", ["x"], "f"), host("NonZero", ["x"], "i"), kernel("ky", ["f", "i"], "y"))
     model = plan_model(PlanInput(values, records, ("x",), ("y",), late_dims=LATE))
     first, second = (s.plan for s in model.segments)
-    assert first.places["f"].region == "output" and first.values["f"].format == second.values["f"].format == nhwc
+    assert first.places["f"].space == "output" and first.values["f"].format == second.values["f"].format == nhwc
     assert first.output_copies == ((first.outputs.index("i"), "i"),)
     assert_sound(model)
 
@@ -144,7 +144,7 @@ def test_a_tensor_without_elements_that_no_record_makes() -> None:
     records = (host("NonZero", ["x"], "i"), kernel("k", ["none", "i"], "y"))
     model = plan_model(PlanInput(values, records, ("x",), ("y",), late_dims=LATE))
     assert model.segments[1].plan.inputs == ("i",)
-    assert model.segments[1].plan.places["none"].region == "arena"
+    assert model.segments[1].plan.places["none"].space == "arena"
 
 
 def test_conditions_reach_later_segments_and_so_do_requirements() -> None:
@@ -157,7 +157,7 @@ def test_conditions_reach_later_segments_and_so_do_requirements() -> None:
         kernel("kc", ["flag"], "c"), host("NonZero", ["x"], "i", on), kernel("kt", ["i"], "t", on),
         kernel("merge1", ["t"], "y", on), kernel("merge0", ["x"], "y", off),
     )  # fmt: skip
-    requirements = (Requirement(U0, 5, "equal", "kt", on), Requirement(U0, 6, "broadcast", "elsewhere"), Requirement(U0, 7, "broadcast", "kt", (("d", 1),)))
+    requirements = (GuardedRequirement(U0, 5, "equal", "kt", on), GuardedRequirement(U0, 6, "broadcast", "elsewhere"), GuardedRequirement(U0, 7, "broadcast", "kt", (("d", 1),)))
     model = plan_model(PlanInput(values, records, ("x", "flag"), ("y",), {}, requirements, LATE))
     assert nodes(model) == [["kc", "host_i"], ["kt", "merge1", "merge0"]]
     first, second = (s.plan for s in model.segments)
@@ -207,7 +207,7 @@ def test_random_models_with_late_sizes(seed: int) -> None:
         assert reads <= there
         there |= {o.value for o in task.operands if o is not None and o.role == "out"}
         if task.program is not None:
-            assert all(o.place.region != "object" for o in task.operands if o is not None)
+            assert all(o.place.space != "object" for o in task.operands if o is not None)
     results = [model.segments[row - 1].plan.outputs[n] for row, n in model.outputs]
     assert results == list(wanted)
     assert len(model.segments) > 1 or not late

@@ -17,9 +17,9 @@ from codegen.tile.ir import axis
 from codegen.tile.text import program_to_text
 from graph_opt.plan import (
     AicpuRecord,
+    GuardedRequirement,
     KernelRecord,
     PlanInput,
-    Requirement,
     Scheduled,
     TaskOperand,
     ValueInfo,
@@ -94,7 +94,7 @@ def write(
     *,
     dims: Mapping[str, tuple[int, int | None]] | None = None,
     late_dims: Mapping[str, tuple[int, int | None]] | None = None,
-    requirements: Sequence[Requirement] = (),
+    requirements: Sequence[GuardedRequirement] = (),
     constants: Mapping[str, np.ndarray] | None = None,
     host_class: str | None = None,
     objects: list[bytes] | None = None,

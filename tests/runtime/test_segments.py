@@ -14,7 +14,7 @@ import pytest
 from packages import elementwise, host, kernel, write
 
 from acl_runtime import InferSession, segment_runs
-from graph_opt.plan import AliasRecord, Requirement, Scheduled, ValueInfo
+from graph_opt.plan import AliasRecord, GuardedRequirement, Scheduled, ValueInfo
 from tensor_types.dims import dim
 from tensor_types.dtypes import BOOL, F32, I64, STR
 from tensor_types.errors import OpenAtcError
@@ -157,7 +157,7 @@ def test_a_demand_of_a_branch_counts_when_the_branch_runs(tmp_path: Path, thread
         kernel(negative, ["sixty"], "y", None, guards=off),
     ]
     path = tmp_path / "m.om"
-    requirements = [Requirement(U, 60, "equal", "product", on)]
+    requirements = [GuardedRequirement(U, 60, "equal", "product", on)]
     write(path, values, records, ["x", "keep", "flag", "sixty"], ["y"], late_dims=LATE, requirements=requirements)
     session = InferSession(0, path, threads)
     sixty = np.arange(60, dtype=np.float32)
