@@ -20,8 +20,8 @@ from acl_runtime import InferSession
 from acl_runtime.om import open_package
 from atc.diffing import Group, Kernel, grouped
 from atc.golden_stages import free_names
+from atc.package_texts import graph_of
 from graph_opt.ir import Graph
-from graph_opt.ir.text import parse as parse_graph
 
 _LAYOUT = re.compile(r"(?P<tensor>.+)_nchwc(?:_token_\d+|_\d+)?")
 """onnxruntime names a node that it moves to blocked channels after the tensor that it made before."""
@@ -68,7 +68,7 @@ def _ours(
 ) -> list[Kernel]:  # fmt: skip
     session = InferSession(0, package, threads=threads)
     found = [session.profile(feeds, 1).tasks for _ in range(runs)]
-    graph = parse_graph(bytes(open_package(package).section("graph")).decode())
+    graph = graph_of(open_package(package))
     seconds: dict[str, float] = {}
     family: dict[str, str] = {}
     for same in zip(*found, strict=True):  # the least of each task: the machine may have disturbed any run
