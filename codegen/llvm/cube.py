@@ -6,6 +6,7 @@ loops with all accumulators in registers and hands each finished tile to `Matmul
 tile registers and the operands suit them, `cube_amx` does the same on those.
 
 - n is cut into runs of vectors; the last vector of a static n is masked, a dynamic n gets a masked variant of its tail.
+  Where the host class computes vectors of half the width in half the time, a last vector that is half empty is one.
 - The innermost m axis is cut into rows of a register tile; when it is static and small, a tile spans several steps of
   the axis outside it. Static extents are split evenly, dynamic ones have variants for remainders.
 - Static strides become displacements. Rows of a tile at a run-time distance keep one base pointer each.
@@ -31,7 +32,8 @@ from codegen.llvm.cube_reduction import Reduction, ReductionAxis, RegisterColumn
 from codegen.llvm.cube_registers import accumulator_sets, balanced_split, cut, rows_per_tile, vectors_per_tile
 from codegen.llvm.cube_site import MatmulSite, RegisterTile, load_rows, split_offset
 from codegen.llvm.text import Function, Value
-from codegen.targets.hosts import host_class
+from codegen.targets.hosts import HostClass, host_class
+from tensor_types.dtypes import F32
 
 _UNROLL = 4
 _SMALL_TILE = 8
@@ -75,12 +77,13 @@ class _Columns:
 
 
 class _Emitter:
-    def __init__(self, fn: Function, site: MatmulSite) -> None:
+    def __init__(self, fn: Function, site: MatmulSite, target: HostClass | None = None) -> None:
+        """`target` is that of the site unless narrower vectors are to be used."""
         b_strides = (*site.b.strides[:-1], 0) if site.bits else site.b.strides[:-1]
         if len(site.a.strides) != len(site.m) + len(site.k) or len(b_strides) != len(site.k):
             raise ValueError("a needs a stride for each m and k axis, b one for each k axis and n")
         self.fn, self.site = fn, site
-        self.target = host_class(site.target)
+        self.target = host_class(target or site.target)
         self.elements = Elements(self.target, site.acc_dtype)
         self.lanes = self.elements.lanes
         a_strides = site.a.strides[len(site.m) :]
@@ -104,6 +107,14 @@ class _Emitter:
     def emit(self) -> None:
         fn, site, lanes = self.fn, self.site, self.lanes
         if 0 in site.m or site.n == 0 or site.n_max == 0:
+            return
+        if self._ends_narrow():
+            assert isinstance(site.n, int)
+            whole_n = site.n // lanes * lanes
+            if whole_n:
+                _Emitter(fn, replace(site, n=whole_n, n_max=whole_n)).emit()
+            half = _Emitter(fn, site, replace(self.target, vector_bytes=self.target.vector_bytes // 2))
+            half._tail(whole_n, site.n - whole_n)
             return
         total = -(-(site.n if isinstance(site.n, int) else site.n_max) // lanes)
         row_step = self.axes[-1].b if self.axes else 0
@@ -135,6 +146,19 @@ class _Emitter:
             self._rows(_Columns(full, masks, whole and total % widest == 0, rest))
 
         fn.when(fn.emit(f"icmp sgt i64 {rest}, 0"), tail)
+
+    def _ends_narrow(self) -> bool:
+        """True if the last columns are one vector of half the width, which takes half the time."""
+        site = self.site
+        if not isinstance(site.n, int) or not 0 < site.n % self.lanes <= self.lanes // 2:
+            return False
+        floats = site.acc_dtype == F32 and site.b.dtype.is_float
+        return self.target.engines.half_vectors and floats and self.contiguous and not self.dot
+
+    def _tail(self, start: int, count: int) -> None:
+        """The last columns, one vector of them."""
+        mask = lane_mask(self.fn, self.lanes, count) if count < self.lanes else None
+        self._rows(_Columns(start, (mask,), mask is None, count))
 
     def _short_rows(self) -> int:
         """Rows that one register tile should hold so that b is read once (per step of an outer axis), or 0."""
@@ -251,7 +275,7 @@ class _Emitter:
     def _schedule(self, rows: int, vectors: int) -> Schedule:
         if not self.contiguous:
             return Schedule(1, 1)  # gathers take long anyway
-        sets = accumulator_sets(self.target, rows, vectors)
+        sets = accumulator_sets(self.target, rows, vectors, self.products.chains)
         unroll = _UNROLL if rows * vectors > _SMALL_TILE else 2 * _UNROLL
         # One row of unconverted elements is a plain stream, which the core runs ahead of by itself (with prefetches it
         # loses 6 to 18 %); two rows or a conversion fill its window before it sees far enough.

@@ -17,6 +17,7 @@ from codegen.targets.hosts import HostClass
 from tensor_types.dtypes import BF16, F32, DType
 
 _PAIR_PRODUCT = {
+    ("x86_64", 8): "llvm.x86.avx512bf16.dpbf16ps.256",
     ("x86_64", 16): "llvm.x86.avx512bf16.dpbf16ps.512",
     ("aarch64", 4): "llvm.aarch64.neon.bfdot.v4f32.v8bf16",
 }
@@ -44,6 +45,8 @@ class Bf16Pairs(Elements):
 
     group = 2
     packed = True
+    chains = 16
+    """The instruction takes six cycles in two pipes."""
 
     def __init__(self, target: HostClass) -> None:
         super().__init__(target, F32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from codegen.llvm.cube_registers import LATENCY_CHAINS
 from codegen.llvm.text import Function, Value
 from codegen.targets.hosts import HostClass
 from tensor_types.dtypes import DType
@@ -33,6 +34,8 @@ class Elements:
     """The consecutive k of one column lie together in b."""
     parts = 1
     """Multiply-adds that one factor of b takes, each with a part of it and a broadcast of its own."""
+    chains = LATENCY_CHAINS
+    """Independent accumulators that hide the latency of a multiply-add."""
     most_rows = 0
     """Rows of a register tile at most; 0 where accumulators alone decide."""
 

@@ -8,7 +8,7 @@ from functools import partial
 from codegen.llvm.text import Function, Value
 from codegen.targets.hosts import HostClass
 
-_LATENCY_CHAINS = 8
+LATENCY_CHAINS = 8
 """Independent accumulators that keep two multiply-add pipes of four cycles latency busy."""
 _MAX_ROWS = 12
 _EXACT_REMAINDERS = 6
@@ -23,7 +23,7 @@ def vectors_per_tile(target: HostClass, total: int, rows: int = 0, panel: bool =
     """
     widest = 4 if target.registers >= 32 else 2
     if rows == 1 and not panel:
-        widest = _LATENCY_CHAINS
+        widest = LATENCY_CHAINS
     fitting = [v for v in range(2, widest + 1) if rows and rows_per_tile(target, v) >= rows]
     parts = -(-total // max(fitting, default=widest))
     return -(-total // parts)
@@ -43,10 +43,11 @@ def rows_per_tile(target: HostClass, vectors: int) -> int:
     return max(1, min(_MAX_ROWS, accumulators(target) // vectors))
 
 
-def accumulator_sets(target: HostClass, rows: int, vectors: int) -> int:
-    """Copies of the accumulators over which k is dealt out, so that few rows do not wait for the latency."""
+def accumulator_sets(target: HostClass, rows: int, vectors: int, chains: int = LATENCY_CHAINS) -> int:
+    """Copies of the accumulators over which k is dealt out, so that few rows do not wait for the latency, which so
+    many independent `chains` hide."""
     sets = 1
-    while rows * vectors * sets < _LATENCY_CHAINS and 2 * sets * rows * vectors <= accumulators(target):
+    while rows * vectors * sets < chains and 2 * sets * rows * vectors <= accumulators(target):
         sets *= 2
     return sets
 

@@ -41,6 +41,8 @@ class Engines:
     """Multiply and add in one instruction with one rounding."""
     masks: bool = False
     """Masked vector loads and stores cost what plain ones cost."""
+    half_vectors: bool = False
+    """Vectors of half the width take half the time (512 bits on units of 256)."""
     f16_conversion: bool = False
     """Conversion between f16 and f32 vectors."""
     dot_u8s8: bool = False

@@ -11,7 +11,7 @@ import re
 from codegen.llvm.text import Function, module_text
 
 _CALL = re.compile(
-    r"@llvm\.(x86\.avx512\.vpdpbusd\.(?:256|512)|x86\.avx512\.pmaddw\.d\.512|x86\.avx512bf16\.dpbf16ps\.512|"
+    r"@llvm\.(x86\.avx512\.vpdpbusd\.(?:256|512)|x86\.avx512\.pmaddw\.d\.512|x86\.avx512bf16\.dpbf16ps\.(?:256|512)|"
     r"aarch64\.neon\.(?:sdot|udot|usdot)\.v4i32\.v16i8|aarch64\.neon\.bfdot\.v4f32\.v8bf16)(?![\w.])"
 )
 _SIGNS = {"sdot": "ss", "udot": "uu", "usdot": "us", "vpdpbusd": "us"}

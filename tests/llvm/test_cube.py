@@ -381,6 +381,20 @@ def test_accumulators_stay_in_registers() -> None:
             assert not spills, (name, n, dynamic, spills)
 
 
+def test_a_last_vector_that_is_half_empty_is_half_as_wide() -> None:
+    """Where that takes half the time; also of packed pairs of bf16 numbers."""
+    rng = np.random.default_rng(9)
+    cases = [Case(random(rng, (13, 18)), panel(rng, (18,), n, -(-n // 16) * 16), 1, F32, initial=n > 16)
+             for n in (1, 3, 8, 9, 20, 24, 40, 72)]  # fmt: skip
+    assert "<8 x float> @llvm.fma" in run(cases, "x86-64-v4-bf16")
+    wide, narrow = (assembly(cases[5], name) for name in ("x86-64-v4", "x86-64-v4-bf16"))
+    assert not re.search(r"vfmadd\d+ps.*%ymm", wide) and re.search(r"vfmadd\d+ps.*%ymm", narrow)
+    for n in (5, 8, 24):
+        a, b = random(rng, (13, 9, 2), BF16), random(rng, (9, 16 * -(-n // 16), 2), BF16)
+        case = Case(a, b.transpose(0, 2, 1)[..., :n], 1, F32)
+        assert "dpbf16ps.256" in run([case], "x86-64-v4-bf16")
+
+
 def test_rejects_strides_that_do_not_fit() -> None:
     a, b = Operand("%a", (1,), F32), Operand("%b", (16, 1), F32)
     site = MatmulSite(HOST_CLASSES["x86-64-v4"], a, b, (4,), (8,), 16, 16, F32, None, lambda fn, tile: None, str)
