@@ -40,6 +40,9 @@ class _Importer:
     def __init__(self, model: onnx.ModelProto, source: Path) -> None:
         self.source = source
         self.opsets = {"": 1, **opsets(model.opset_import)}
+        self.ir_version = model.ir_version
+        self.fed_defaults: set[str] = set()
+        """Inputs of the graph whose values in the model are not used."""
         self.node_names: set[str] = set()
         self.tensor_names = set(_tensor_names(model.graph))
         self.producers: dict[Value, str] = {}
@@ -48,8 +51,17 @@ class _Importer:
 
     def top(self, proto: onnx.GraphProto, input_shape: Wishes) -> Graph:
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
-        # Until IR version 3 each initializer had to be listed as an input too; it is a constant here.
-        fed = [item for item in proto.input if item.name not in constants]
+        # Until IR version 3 each initializer had to be listed as an input too; it is a constant here. From then on one
+        # that is listed may be fed: it is an input if the user gives it a shape, and a constant otherwise.
+        defaults = [item.name for item in proto.input if item.name in constants and self.ir_version > 3]
+        self.fed_defaults = {name for name in defaults if name in input_shape}
+        fed = [item for item in proto.input if item.name not in constants or item.name in self.fed_defaults]
+        kept = [name for name in defaults if name not in self.fed_defaults]
+        if kept:
+            names = ", ".join(kept[:3]) + (f" and {len(kept) - 3} more" if len(kept) > 3 else "")
+            self.warnings.append(
+                f"the model has values for its inputs {names}: they are constants, those named in --input_shape are fed"
+            )
         shapes, ranges = input_shapes(fed, input_shape)
         graph = Graph(proto.name or "graph", dims=ranges)
         before = dict(ranges)
@@ -90,8 +102,12 @@ class _Importer:
 
     def add_initializers(self, proto: onnx.GraphProto, graph: Graph, scope: ChainMap[str, Value]) -> None:
         for tensor in proto.initializer:
+            if tensor.name in self.fed_defaults and scope.get(tensor.name) in graph.inputs:
+                continue
             self.add_constant(graph, scope, tensor.name, to_array(tensor, self.source), "an initializer")
         for sparse in proto.sparse_initializer:
+            if sparse.values.name in self.fed_defaults and scope.get(sparse.values.name) in graph.inputs:
+                continue
             data = sparse_to_array(sparse, self.source)
             self.add_constant(graph, scope, sparse.values.name, data, "an initializer")
 
