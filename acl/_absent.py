@@ -46,9 +46,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "VR": "get_compile_opt_size:1 get_compile_opt:1",
     },
     "acl.prof": {
-        "R": "set_config push pop mark range_stop set_stamp_trace_message destroy_stamp",
-        "VR": "range_start:1 get_step_timestamp:1",
-        "V": "create_stamp create_step_info destroy_step_info",
+        "R": "set_config",
+        "VR": "get_step_timestamp:1",
+        "V": "create_step_info destroy_step_info",
     },
     "acl.blas": {
         "R": "gemv gemv_ex hgemv s8gemv hgemm s8gemm",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from acl._life_cycle import profiles_by_settings
 from acl._process import contexts, handles, memory, models
 from acl_runtime.device import Code, DeviceError
 from acl_runtime.device.profiler import RECORD_BYTES, OpRecord
+from acl_runtime.device.stamps import MARK, PUSHED, RANGE, Stamped
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +26,23 @@ class _Config:
 @dataclass(frozen=True, eq=False)
 class _Subscription:
     pipe: int
+
+
+@dataclass(eq=False)
+class _Stamp:
+    message: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Range:
+    message: str
+    thread: int
+    begin: int
+
+
+_pushed = threading.local()
+_LONGEST_MESSAGE = 127
+_MOST_RANGES = 1 << 12
 
 
 def _profiler() -> Any:
@@ -96,6 +116,65 @@ def model_un_subscribe(model: int) -> None:
     _profiler().unsubscribe(model)
 
 
+@plain()
+def create_stamp() -> int:
+    """What `mark`, `push` and `range_start` put into the profile, while one is measured."""
+    return handles.of(_Stamp())
+
+
+@status(word)
+def destroy_stamp(stamp: int) -> None:
+    handles.remove(stamp, _Stamp)
+
+
+@status(word, text, integer)
+def set_stamp_trace_message(stamp: int, message: str, length: int) -> None:
+    """The first `length` bytes of the message stand in the profile."""
+    if not 0 < length <= _LONGEST_MESSAGE:
+        raise DeviceError(Code.INVALID_PARAM, f"a message of {length} bytes, 1 to {_LONGEST_MESSAGE} are allowed")
+    handles.get(stamp, _Stamp).message = message.encode()[:length].decode("utf-8", "ignore")
+
+
+@status(word)
+def mark(stamp: int) -> None:
+    """Marks a point."""
+    message, now = handles.get(stamp, _Stamp).message, time.monotonic_ns()
+    models.watch.profiler.stamp(Stamped(MARK, message, threading.get_native_id(), now, now))
+
+
+@status(word)
+def push(stamp: int) -> None:
+    """Begins a range of this thread, which the next `pop` that is not for an inner one ends."""
+    message = handles.get(stamp, _Stamp).message
+    if not hasattr(_pushed, "ranges"):
+        _pushed.ranges = []
+    if len(_pushed.ranges) >= _MOST_RANGES:
+        raise DeviceError(Code.STORAGE_OVER_LIMIT, f"{_MOST_RANGES} ranges of this thread have not ended")
+    _pushed.ranges.append((message, time.monotonic_ns()))
+
+
+@status()
+def pop() -> None:
+    """Ends the innermost range of this thread. 100000 if there is none."""
+    if not getattr(_pushed, "ranges", None):
+        raise DeviceError(Code.INVALID_PARAM, "no range of this thread was pushed")
+    message, begin = _pushed.ranges.pop()
+    models.watch.profiler.stamp(Stamped(PUSHED, message, threading.get_native_id(), begin, time.monotonic_ns()))
+
+
+@valued(word)
+def range_start(stamp: int) -> int:
+    """Begins a range that any thread may end; gives its number."""
+    return handles.of(_Range(handles.get(stamp, _Stamp).message, threading.get_native_id(), time.monotonic_ns()))
+
+
+@status(word)
+def range_stop(number: int) -> None:
+    """Ends a range. 100000 for one that has ended."""
+    begun = handles.remove(number, _Range)
+    models.watch.profiler.stamp(Stamped(RANGE, begun.message, begun.thread, begun.begin, time.monotonic_ns()))
+
+
 @valued()
 def get_op_desc_size() -> int:
     """Bytes of a record."""
@@ -167,8 +246,10 @@ def get_op_duration(address: int, size: int, index: int) -> int:
 
 globals().update(absent(__name__))
 __all__ = [
-    "create_config", "create_subscribe_config", "destroy_config", "destroy_subscribe_config", "finalize",
-    "get_model_id", "get_op_desc_size", "get_op_duration", "get_op_end", "get_op_name", "get_op_name_len", "get_op_num",
-    "get_op_start", "get_op_type", "get_op_type_len", "init", "model_subscribe", "model_un_subscribe", "start", "stop",
+    "create_config", "create_stamp", "create_subscribe_config", "destroy_config", "destroy_stamp",
+    "destroy_subscribe_config", "finalize", "get_model_id", "get_op_desc_size", "get_op_duration", "get_op_end",
+    "get_op_name", "get_op_name_len", "get_op_num", "get_op_start", "get_op_type", "get_op_type_len", "init", "mark",
+    "model_subscribe", "model_un_subscribe", "pop", "push", "range_start", "range_stop", "set_stamp_trace_message",
+    "start", "stop",
     *sorted(absent(__name__)),
 ]  # fmt: skip

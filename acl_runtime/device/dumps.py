@@ -3,7 +3,8 @@
     FOLDER/<start>/<device>/<model>/<model id>/<execution>/<type>.<name>.<task>.<stream>.<microseconds>
 
 A file is the length of a header (u64), the header, a message of protobuf whose data fields are empty, and the bytes of
-inputs and outputs, one behind the other, in logical order.
+inputs and outputs, one behind the other, in logical order. With `dump_data: stats` it is a table of statistics instead,
+and its name ends in .csv.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from acl_runtime.device.codes import Code, DeviceError
+from acl_runtime.device.dump_statistics import table_of
 from acl_runtime.om import FusedGraph, NodeDesc, TensorDesc
 from acl_runtime.om.model_def import GE_DTYPE
 from acl_runtime.om.replace_file import replace_file
@@ -36,12 +38,13 @@ _LONGEST_FOLDER = 60
 @dataclass(frozen=True)
 class DumpSettings:
     """folder: where; mode: input, output or all; models: layers by model, none: all of them, without models: every
-    model; steps: inclusive ranges of executions, none: every one."""
+    model; steps: inclusive ranges of executions, none: every one; is_statistics: tables of statistics, not tensors."""
 
     folder: Path
     mode: str
     models: Mapping[str, tuple[str, ...]]
     steps: tuple[tuple[int, int], ...] = ()
+    is_statistics: bool = False
     start: str = field(default_factory=lambda: time.strftime("%Y%m%d%H%M%S"))
 
     def layers(self, *names: str) -> tuple[str, ...] | None:
@@ -86,11 +89,12 @@ class ModelDump:
             folder.mkdir(parents=True, exist_ok=True)
             for task, node in self._nodes:
                 now = time.time_ns() // 1000
-                stem = f"{_plain(node.type)}.{_plain(node.name)}.{task}.{stream}.{now}"
+                ending = ".csv" if self._settings.is_statistics else ""
+                stem = f"{_plain(node.type)}.{_plain(node.name)}.{task}.{stream}.{now}{ending}"
                 if len(stem.encode()) > _LONGEST_NAME:
                     stem = self._numbered(folder, stem)
                 with replace_file(folder / stem) as file:
-                    for part in self._parts(node, now):
+                    for part in [self._table(node)] if ending else self._parts(node, now):
                         file.write(part)
         except OSError as error:
             raise DeviceError(Code.WRITE_FILE, f"cannot write a dump into {folder}: {error.strerror}") from error
@@ -125,6 +129,14 @@ class ModelDump:
         yield header
         for array in (*inputs, *data):
             yield array.tobytes()
+
+    def _table(self, node: NodeDesc) -> bytes:
+        """Statistics of inputs and outputs, as the mode asks."""
+        wanted = {"Input": [n for n in node.inputs if n], "Output": [t.name for t in node.outputs]}
+        if self._settings.mode != "all":
+            wanted = {kind: names for kind, names in wanted.items() if kind.lower() == self._settings.mode}
+        rows = [(kind, n, self._array(name)) for kind, names in wanted.items() for n, name in enumerate(names)]
+        return table_of([(kind, n, array) for kind, n, array in rows if array is not None])
 
     def _array(self, name: str) -> np.ndarray | None:
         """None for a tensor that is in no memory, and for one that is no array of numbers."""

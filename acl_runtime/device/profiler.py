@@ -1,6 +1,7 @@
 """Profiles of a program: the tasks of every execution while it is on, as op_summary and trace.
 
-    FOLDER/PROF_<number>_<time>_<process>/mindstudio_profiler_output/op_summary_<time>.csv, msprof_<time>.json
+    FOLDER/PROF_<number>_<time>_<process>/mindstudio_profiler_output/op_summary_<time>.csv, msprof_<time>.json,
+        with stamps of the program msprof_tx_<time>.csv
 
 Subscribers get the tasks of one model as records in a pipe while it runs.
 """
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from acl_runtime.device.codes import Code, DeviceError
+from acl_runtime.device.stamps import Stamped, events_of, table_of
 from acl_runtime.om.replace_file import replace_file
 from acl_runtime.profile import TaskTime
 from acl_runtime.profile_files import ProfiledTask, trace, write_op_summary
@@ -63,6 +65,7 @@ class Profiler:
         self._devices: set[int] = set()
         self._tasks: dict[int, list[ProfiledTask]] = {}
         self._subscribers: dict[int, int] = {}
+        self._stamps: list[Stamped] = []
         self.is_on = False
 
     @property
@@ -74,7 +77,7 @@ class Profiler:
         with self._lock:
             if self._folder is not None:
                 raise DeviceError(Code.PROF_ALREADY_RUN, f"a profile goes to {self._folder} already")
-            self._folder, self._tasks = folder, {}
+            self._folder, self._tasks, self._stamps = folder, {}, []
 
     def start(self, devices: Sequence[int]) -> None:
         """PROF_NOT_RUN if it was not opened, PROF_ALREADY_RUN for a device that is profiled."""
@@ -99,10 +102,16 @@ class Profiler:
         with self._lock:
             if self._folder is None:
                 raise DeviceError(Code.PROF_NOT_RUN, "prof.init was not called")
-            folder, tasks = self._folder, self._tasks
-            self._folder, self._tasks, self._devices = None, {}, set()
+            folder, tasks, stamps = self._folder, self._tasks, self._stamps
+            self._folder, self._tasks, self._devices, self._stamps = None, {}, set(), []
             self._switch()
-        return _write(folder, tasks) if any(tasks.values()) else None
+        return _write(folder, tasks, stamps) if stamps or any(tasks.values()) else None
+
+    def stamp(self, stamped: Stamped) -> None:
+        """Keeps what a program marked, while a device is profiled."""
+        with self._lock:
+            if self._devices and len(self._stamps) < _MOST_TASKS:
+                self._stamps.append(stamped)
 
     def subscribe(self, model: int, pipe: int) -> None:
         """Writes records of the model's tasks to a file descriptor from now on. PROF_REPEAT_SUBSCRIBE."""
@@ -152,18 +161,24 @@ class Profiler:
         self.is_on = bool(self._devices or self._subscribers)
 
 
-def _write(folder: Path, tasks: dict[int, list[ProfiledTask]]) -> Path:
+def _write(folder: Path, tasks: dict[int, list[ProfiledTask]], stamps: Sequence[Stamped]) -> Path:
     now = time.strftime("%Y%m%d%H%M%S")
     made = folder / f"PROF_{next(_numbers):06d}_{now}_{os.getpid()}" / "mindstudio_profiler_output"
     try:
         made.mkdir(parents=True)
-        for device, ran in sorted(tasks.items()):
+        if stamps:
+            with replace_file(made / f"msprof_tx_{now}.csv") as file:
+                file.write(table_of(stamps))
+        for device, ran in sorted(tasks.items()) or [(0, [])]:
             ran.sort(key=lambda task: task.begin)
             suffix = f"{now}_{device}" if device else now
             with replace_file(made / f"op_summary_{suffix}.csv") as file:
                 write_op_summary(file, ran, device=device)
             with replace_file(made / f"msprof_{suffix}.json") as file:
-                file.write(json.dumps(trace(f"device {device}", ran, {}), separators=(",", ":")).encode())
+                whole = trace(f"device {device}", ran, {})
+                if stamps:
+                    whole["traceEvents"] += events_of(stamps, ran[0].begin if ran else stamps[0].begin)
+                file.write(json.dumps(whole, separators=(",", ":")).encode())
     except OSError as error:
         raise DeviceError(Code.WRITE_FILE, f"cannot write a profile into {folder}: {error.strerror}") from error
     return made

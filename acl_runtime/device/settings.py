@@ -61,7 +61,7 @@ def dump_settings(section: Any, path: str) -> DumpSettings | None:
         raise wrong("it is no object")
     _known(section, _DUMP_KEYS, Code.INVALID_DUMP_CONFIG, f"{path}, dump")
     wrong.require(section, "dump_mode", _MODES)
-    wrong.require(section, "dump_data", ("tensor",), "statistics are not written: atc compare has them")
+    wrong.require(section, "dump_data", ("tensor", "stats"))
     wrong.require(section, "dump_op_switch", ("off",), "single operators are not dumped: read their buffers")
     wrong.require(section, "dump_debug", ("off",), "atc compare finds overflows")
     wrong.require(section, "dump_level", ("op", "kernel", "all"))
@@ -75,7 +75,8 @@ def dump_settings(section: Any, path: str) -> DumpSettings | None:
             raise wrong(f'an item of dump_list is {row}: write {{"model_name": "...", "layer": ["..."]}}')
         models[row["model_name"]] = tuple(map(str, layers))
     folder = _folder(wrong, section.get("dump_path"), "dump_path")
-    return DumpSettings(folder, str(section.get("dump_mode", "output")), models, _steps(wrong, section))
+    mode, is_stats = str(section.get("dump_mode", "output")), section.get("dump_data") == "stats"
+    return DumpSettings(folder, mode, models, _steps(wrong, section), is_stats)
 
 
 def _steps(wrong: _Wrong, section: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import struct
 from pathlib import Path
@@ -14,6 +15,7 @@ from converted import converted, scaled_mean
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import acl
+from acl_runtime.device.dump_statistics import table_of
 
 X = np.random.default_rng(5).standard_normal((2, 3, 4, 5)).astype(np.float32)
 
@@ -170,7 +172,7 @@ def test_dumps_by_calls(program: Program, settings: Any, package: str, tmp_path:
         ('{"dump": {"dump_list": [], "dump_mode": "both"}}', 100009, "use one of"),
         ('{"dump": {"dump_list": [{"layer": []}], "dump_path": "."}}', 100009, "write {"),
         ('{"dump": {"dump_list": [], "dump_path": ".", "dump_step": "3-1"}}', 100009, "dump_step"),
-        ('{"dump": {"dump_list": [], "dump_data": "stats"}}', 100009, "statistics are not written"),
+        ('{"dump": {"dump_list": [], "dump_data": "statistics"}}', 100009, "use one of ['stats', 'tensor']"),
         ('{"dump": []}', 0, ""),
         ('{"profiler": {"switch": "on", "output": "/nowhere"}}', 100010, "no folder"),
         ('{"profiler": {"switch": "maybe"}}', 100010, "use one of"),
@@ -188,3 +190,25 @@ def test_settings_that_are_wrong(text: str, code: int, said: str, tmp_path: Path
             assert said in acl.get_recent_err_msg()
     finally:
         acl.finalize()
+
+
+def test_statistics_instead_of_tensors(with_settings: Any, package: str, tmp_path: Path) -> None:
+    run(with_settings(dump_mode="output", dump_data="stats"), package)
+    found = files(tmp_path)
+    assert found and all(p.suffix == ".csv" for p in found)
+    rows = [row for p in found for row in csv.DictReader(p.open())]
+    y, z = scaled_mean(X)
+    for wanted in (y, z):
+        shape = "x".join(map(str, wanted.shape))
+        (row,) = [r for r in rows if r["Shape"] == shape and r["Input/Output"] == "Output"]
+        got = [float(row[k]) for k in ("Max Value", "Min Value", "Avg Value")]
+        np.testing.assert_allclose(got, [wanted.max(), wanted.min(), wanted.mean()], rtol=1e-5)
+        assert [row[k] for k in ("Data Type", "Count", "Nan Count")] == ["f32", str(wanted.size), "0"]
+
+
+def test_statistics_are_of_the_finite_values() -> None:
+    (row,) = csv.DictReader(
+        table_of([("Input", 0, np.array([1, np.nan, -np.inf, np.inf, 3], np.float16))]).decode().splitlines()
+    )
+    assert [row[k] for k in ("Max Value", "Min Value", "Avg Value")] == ["3.0", "1.0", "2.0"]
+    assert [row[f"{k} Count"] for k in ("Nan", "Negative Inf", "Positive Inf")] == ["1", "1", "1"]

@@ -109,3 +109,35 @@ def test_records_in_a_pipe(program: Program, package: str) -> None:
     assert acl.prof.get_op_num(address, length - 1) == (0, 100000)
     assert acl.prof.get_model_id(address, length, count) == 0
     ok(acl.prof.destroy_subscribe_config(config))
+
+
+def test_stamps_stand_beside_the_tasks(program: Program, package: str, tmp_path: Path) -> None:
+    model, config = Loaded(program, package), acl.prof.create_config([0], 0, 0, 0xFFFF)
+    stamp = acl.prof.create_stamp()
+    ok(acl.prof.set_stamp_trace_message(stamp, "before", 6))
+    ok(acl.prof.mark(stamp))  # nothing is measured yet
+    ok(acl.prof.init(str(tmp_path)))
+    ok(acl.prof.start(config))
+    ok(acl.prof.set_stamp_trace_message(stamp, "request and more", 7))
+    ok(acl.prof.push(stamp))
+    number = ok(acl.prof.range_start(stamp))
+    model.run()
+    ok(acl.prof.range_stop(number))
+    ok(acl.prof.pop())
+    ok(acl.prof.mark(stamp))
+    assert acl.prof.pop() == acl.prof.range_stop(number) == 100000
+    assert acl.prof.set_stamp_trace_message(stamp, "x", 0) == acl.prof.mark(0) == 100000
+    ok(acl.prof.stop(config))
+    ok(acl.prof.finalize())
+    ok(acl.prof.destroy_stamp(stamp))
+    (table,), (trace,) = (list(tmp_path.rglob(name)) for name in ("msprof_tx_*.csv", "msprof_2*.json"))
+    rows = list(csv.DictReader(table.open()))
+    assert [(r["event_type"], r["message"]) for r in rows] == [
+        ("push/pop", "request"), ("start/end", "request"), ("marker", "request")
+    ]  # fmt: skip
+    events = json.loads(trace.read_text())["traceEvents"]
+    tasks = [e for e in events if e["ph"] == "X" and e["pid"] == 0]
+    ranges = [e for e in events if e["ph"] == "X" and e["pid"] == 1]
+    assert tasks and len(ranges) == 2
+    for r in ranges:
+        assert r["ts"] <= min(t["ts"] for t in tasks) and r["ts"] + r["dur"] >= max(t["ts"] + t["dur"] for t in tasks)
