@@ -38,7 +38,9 @@ _LEAST_PARTS = 8
 _AT_ONCE = 8
 """Kernels whose candidates are compiled together."""
 _CACHE_LIMIT = 1 << 24
-_FAMILIES = frozenset(("conv", "matmul", "grouped_matmul", "attention", "pool", "lrn", "reduction", "lstm", "gru"))
+_FAMILIES = frozenset(
+    ("conv", "matmul", "grouped_matmul", "attention", "pool", "lrn", "reduction", "lstm", "gru", "rnn")
+)
 """Those whose time depends on the cut; others move or map elements, in place where they can."""
 
 

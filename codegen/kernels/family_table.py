@@ -57,6 +57,7 @@ ROWS = (
     Row("linear_attention", _HALVES, ("LinearAttention",)),
     Row("lstm", _HALVES, ("LSTM",)),
     Row("gru", _HALVES, ("GRU",)),
+    Row("rnn", _HALVES, ("RNN",)),
     Row("movement", _ANY,
         ("Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND", "Resize", "Expand",
          "Tile", "Relayout", "CumSum", "Range", "Shape", "Size", "DepthToSpace", "SpaceToDepth")),

@@ -21,7 +21,7 @@ from graph_opt.precision.lists import CUBE
 from graph_opt.precision.retyped import has_kernel
 from tensor_types.dtypes import F16, F32
 
-_PRODUCTS = CUBE | {"LSTM", "GRU"}
+_PRODUCTS = CUBE | {"LSTM", "GRU", "RNN"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""LSTM and GRU layers against onnxruntime: directions, peepholes, initial states, lengths, run-time steps and batch."""
+"""LSTM, GRU and RNN layers against onnxruntime: directions, peepholes, initial states, lengths, run-time steps and batch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ml_dtypes import bfloat16
 
 from codegen.kernels.gru import lower_gru
 from codegen.kernels.lstm import lower_lstm
+from codegen.kernels.rnn import lower_rnn
 from tests.kernels.lowered import Case, check
 from tests.kernels.on_chips import check_on_chips
 
@@ -78,6 +79,22 @@ def gru(
           {"hidden_size": h, "direction": direction, "linear_before_reset": after})  # fmt: skip
     shapes = {"x": ("t", "b", i), "y": ("t", d, "b", h), "yh": (d, "b", h), "h0": (d, "b", h), "lengths": ("b",)}
     return Case("gru", [op], arrays, ["y", "yh"], ["w", "r", "bias"], shapes if symbolic else {}, dims={"t": t, "b": b})
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("activation", ["Tanh", "Relu", "Sigmoid"])
+def test_rnn(direction: str, activation: str) -> None:
+    d = 2 if direction == "bidirectional" else 1
+    attrs = {"hidden_size": 33, "direction": direction, "activations": [activation] * d}
+    for t, b, lengths in ((5, 1, False), (9, 3, False), (6, 3, True)):
+        arrays = {"x": normal(t, b, 7), "w": normal(d, 33, 7), "r": normal(d, 33, 33) / 6, "bias": normal(d, 66),
+                  "h0": normal(d, b, 33)}  # fmt: skip
+        if lengths:
+            arrays["lengths"] = rng.integers(1, t + 1, b).astype(np.int32)
+        op = ("RNN", ["x", "w", "r", "bias", "lengths" if lengths else "", "h0"], ["y", "yh"], attrs)
+        case = Case("rnn", [op], arrays, ["y", "yh"], ["w", "r", "bias"])
+        check(case, lower_rnn, atol=1e-5)
+    check_on_chips(case, lower_rnn, 1e-5, 1e-5, ["Ascend910B2"])
 
 
 @pytest.mark.parametrize("after", [0, 1])
