@@ -35,6 +35,10 @@ class WorkerFailed(Exception):
     """A worker could not be asked, and why; the program may be at fault or the machine."""
 
 
+class WorkerEnded(WorkerFailed):
+    """A worker that had been idle had ended by itself when it was asked: its parent had been held up in between."""
+
+
 def compile_seconds() -> float:
     """How long one program may take: OPENATC_COMPILE_TIMEOUT, else five minutes. EnvironmentProblem for no number."""
     text = os.environ.get(TIMEOUT_VARIABLE, "")
@@ -92,7 +96,8 @@ class Worker:
         except TimeoutError:
             raise WorkerFailed(f"it takes longer than {seconds:g} s ({TIMEOUT_VARIABLE})") from None
         except (ProtocolError, OSError) as error:
-            raise WorkerFailed(self._why(error)) from None
+            why = self._why(error)
+            raise (WorkerEnded if self.process.poll() == 0 else WorkerFailed)(why) from None
         if not answer:
             raise WorkerFailed("the compile worker gave an empty answer")
         return answer
@@ -138,7 +143,7 @@ class WorkerPool:
             worker = kept.pop() if kept else None
         for old in stale:
             self.discard(old)
-        return worker or self._start(target)
+        return worker or self.start(target)
 
     def warm_up(self, target: str) -> None:
         """Has a worker import what it needs while the caller finds out what it shall compile."""
@@ -172,7 +177,8 @@ class WorkerPool:
             worker.process.returncode = 0  # no child of this process
         self.reset()
 
-    def _start(self, target: str) -> Worker:
+    def start(self, target: str) -> Worker:
+        """A new worker. OSError as `take`."""
         worker = Worker(target)
         with self._lock:
             self._all.add(worker)

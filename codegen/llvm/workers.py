@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from codegen.llvm.worker_pool import POOL, WorkerFailed, answer_of, compile_seconds
+from codegen.llvm.worker_pool import POOL, WorkerEnded, WorkerFailed, answer_of, compile_seconds
 from codegen.tile.verifier import VerifyError
 from tensor_types.errors import InvalidModel, OpenAtcError, ResourceLimit
 
@@ -92,7 +92,13 @@ class Compilation:
                 program = self.programs[number]
                 try:
                     worker = worker or POOL.take(self._target)
-                    answer = answer_of(worker.ask(program, self._seconds))
+                    try:
+                        said = worker.ask(program, self._seconds)
+                    except WorkerEnded:
+                        POOL.discard(worker)
+                        worker = POOL.start(self._target)
+                        said = worker.ask(program, self._seconds)
+                    answer = answer_of(said)
                     if isinstance(answer, bytes):
                         self._keep(program, answer)
                     self._results[number] = answer if isinstance(answer, bytes) else _error(answer, program)

@@ -123,6 +123,17 @@ def test_idle_workers_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker.process.returncode is not None and worker not in POOL._all
 
 
+def test_a_worker_that_ended_while_its_parent_was_held_up_is_replaced() -> None:
+    """It is taken as warm, and ends by itself before it is asked: the end of the stream is as good as time."""
+    worker = POOL.take(HOST)
+    worker.stream.shutdown(socket.SHUT_WR)
+    worker.process.wait(60)
+    POOL.give_back(HOST, worker)
+    assert compile_many([serialised(8)], HOST) == [compile_program(serialised(8), HOST)]
+    (now,) = POOL._all
+    assert now is not worker
+
+
 def test_a_program_that_is_not_sound_keeps_its_kind_of_error() -> None:
     text = serialised(8)
     with pytest.raises(InvalidModel, match="canonical"):
