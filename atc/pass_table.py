@@ -47,7 +47,6 @@ _TABLE = (
     PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
     PassRow("fuse-narrow-products", "MatMul with a constant of codes of 8 bits at most keeps the codes."),
     PassRow("expand-qlinear", "QLinearMatMul and QLinearConv become integer products with their scales around them."),
-    PassRow("expand-quantised-lstm", "DynamicQuantizeLSTM becomes an LSTM of dequantised weights."),
     PassRow("fold-zero-points", "Zero points of integer products go into weights and sums."),
     PassRow("dequantize-weights", "What is left of DequantizeLinear of constants is computed at convert time."),
     PassRow("expand-quantisation", "Quantising operators become arithmetic, which fuses with what is around it."),
@@ -65,6 +64,7 @@ _TABLE = (
     PassRow("expanded-experts", "Experts written as batched products compute the tokens that chose them alone."),
     PassRow("gathered-experts", "Products with matrices picked by index become grouped products over sorted rows."),
     PassRow("merge-transposes", "Two Transposes in a row become one."),
+    PassRow("expand-quantised-lstm", "DynamicQuantizeLSTM multiplies bytes, or becomes an LSTM of numbers."),
     PassRow(
         "legalise-integer-matmuls",
         "Integer products get signed bytes and sums of zero points where kernels need them.",

@@ -93,7 +93,6 @@ def shared_passes() -> list[Pass]:
         FuseQdqProducts(),
         FuseNarrowProducts(),
         ExpandQLinear(),
-        ExpandQuantisedLstm(),
         FoldZeroPoints(),
         DequantizeWeights(evaluate),
         ExpandQuantisation(),
@@ -123,6 +122,9 @@ def target_passes(
     """
     halves = any(t.kind == "chip" and not t.cube.rate(F32) for t in kernels.targets)
     return [
+        ExpandQuantisedLstm(kernels),
+        ExpandQuantisation(),
+        FoldZeroPoints(),
         LegaliseIntegerMatmuls(kernels),
         LegaliseIntegerConvolutions(kernels),
         ChooseNarrowProducts(kernels),

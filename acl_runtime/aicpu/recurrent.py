@@ -121,8 +121,10 @@ class _QuantizedMatrix:
 
     __array_ufunc__ = None  # so that numpy leaves `array @ matrix` to this class
 
-    def __init__(self, values: Array, scale: Array, zero: Array) -> None:
+    def __init__(self, values: Array, scale: Array, zero: Array, by_rows: bool = False) -> None:
         self.shape = values.shape[::-1]
+        self.by_rows = by_rows
+        """Each row of what it multiplies is quantised by itself."""
         self.scale = np.asarray(scale, np.float32)
         self.values = values.astype(np.float64) - np.asarray(zero).astype(np.float64)
 
@@ -131,6 +133,8 @@ class _QuantizedMatrix:
         return self
 
     def __rmatmul__(self, a: Array) -> Array:
+        if self.by_rows and len(a) > 1:
+            return np.concatenate([self.__rmatmul__(row) for row in np.split(a, len(a))])
         low, high = np.float32(min(0, a.min(initial=0))), np.float32(max(0, a.max(initial=0)))
         scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
         zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
@@ -146,6 +150,17 @@ def _dynamic_quantize_lstm(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array,
         matrices = zip(np.asarray(values), np.asarray(scale), np.asarray(zero), strict=True)
         weights.append([_QuantizedMatrix(v, s, z) for v, s, z in matrices])
     return _run(inputs, attrs, 4, ["Sigmoid", "Tanh", "Tanh"], _lstm_step, (weights[0], weights[1]))
+
+
+@implementation("QuantisedLstm")
+def _quantised_lstm(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
+    """The gates of a direction are columns of the first input; they are picked by a product with ones."""
+    gates, codes, scales = (np.asarray(v) for v in inputs[:3])
+    directions, _hidden, columns = codes.shape
+    picks = list(np.eye(directions * columns, dtype=np.float32).reshape(directions, columns, -1))
+    matrices = [_QuantizedMatrix(c, s, np.zeros(1), by_rows=True) for c, s in zip(codes, scales, strict=True)]
+    rest = [get(inputs, i) for i in range(4, 8)]
+    return _run([gates, None, None, None, *rest], attrs, 4, ["Sigmoid", "Tanh", "Tanh"], _lstm_step, (picks, matrices))
 
 
 @implementation("GRU")

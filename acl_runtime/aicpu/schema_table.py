@@ -138,6 +138,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "PrepareImage": ("image:bcfisu parameters?:bcfisu", "format=string channels=int order=string to=int planes=ints crop=ints matrix=ints input_bias=ints output_bias=ints mean=floats least=floats factor=floats padding=ints padding_value=float size=ints"),
     "QLinearConv": ("x:iu x_scale:f x_zero_point:iu w:iu w_scale:f w_zero_point:iu y_scale:f y_zero_point:iu B?:i", "auto_pad=string dilations=ints kernel_shape=ints pads=ints strides=ints group=int result_dtype=string"),
     "QLinearMatMul": ("a:fiu a_scale:f a_zero_point:fiu b:fiu b_scale:f b_zero_point:fiu y_scale:f y_zero_point:fiu", "result_dtype=string"),
+    "QuantisedLstm": ("gates:bcfisu R:bcfisu R_scale:bcfisu R_sums:bcfisu sequence_lens?:bcfisu initial_h?:bcfisu initial_c?:bcfisu P?:bcfisu", "activation_alpha=floats activation_beta=floats clip=float direction=string hidden_size=int layout=int activations=strings input_forget=int result_dtype=string"),
     "QuantizeBlocks": ("x:bcfisu", "block_size=int"),
     "QuantizeLinear": ("x:fi y_scale:fi y_zero_point?:fiu", "axis=int block_size=int output_dtype=int precision=int saturate=int"),
     "RMSNormalization": ("X:f scale:f", "axis=int epsilon=float stash_type=int"),

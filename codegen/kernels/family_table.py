@@ -55,7 +55,7 @@ ROWS = (
         before=POINTWISE, after=POINTWISE),
     Row("attention", _HALVES, ("Attention",)),
     Row("linear_attention", _HALVES, ("LinearAttention",)),
-    Row("lstm", _HALVES, ("LSTM",)),
+    Row("lstm", _HALVES, ("LSTM", "QuantisedLstm")),
     Row("gru", _HALVES, ("GRU",)),
     Row("rnn", _HALVES, ("RNN",)),
     Row("movement", _ANY,

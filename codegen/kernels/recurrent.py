@@ -52,14 +52,13 @@ class Recurrence(ABC):
         self.values = outer_values(node)
         self.target = target
         self._check_attributes()
-        x, self.w, self.r, self.b, self.lengths, self.h0 = (self._value(i) for i in range(6))
-        assert x is not None and self.w is not None and self.r is not None
-        self.x = x
-        steps, batch, width = shape_of(x)
-        directions, rows, hidden = shape_of(self.r)
+        self.lengths, self.h0 = self._value(4), self._value(5)
+        directions, rows, hidden, width = self._read()
+        x = self.x
+        steps, batch = shape_of(x)[:2]
         if not all(isinstance(d, int) for d in (directions, rows, hidden, width)):
             raise NotLowerable("input and hidden sizes must be static")
-        if not (self.w.is_constant and self.r.is_constant):
+        if not all(v is None or v.is_constant for v in (self.w, self.r)):
             raise NotLowerable("weights must be constants")
         if x.dtype not in (F32, F16, BF16) or any(not v.format.is_plain for v in self.values.values()):
             raise NotLowerable("f32, f16 and bf16 in plain order only")
@@ -70,6 +69,14 @@ class Recurrence(ABC):
         self.steps, self.batch = self.task.extent(steps), self.task.extent(batch)
         self.work = 2 * steps * batch * self.columns * (self.width + self.hidden) * self.directions
         self.paths = MemoryPaths(self.task, target, products=3)
+
+    def _read(self) -> tuple[Dim, Dim, Dim, Dim]:
+        """Sets `x`, `w`, `r` and `b`; directions, gates times hidden size, hidden size, input size."""
+        x, self.w, self.r, self.b = (self._value(i) for i in range(4))
+        assert x is not None and self.w is not None and self.r is not None
+        self.x = x
+        directions, rows, hidden = shape_of(self.r)
+        return directions, rows, hidden, shape_of(x)[2]
 
     def candidates(self) -> Iterator[RecurrentTiling]:
         """Equal blocks of the batch; with run-time lengths a block is one sequence."""
@@ -105,17 +112,13 @@ class Recurrence(ABC):
         self.tiling, self.panel, block = tiling, tiling.columns, tiling.batch
         self.n_panels = -(-self.columns // self.panel)
         self.block = block
-        wide = (self.directions, self.steps, self.batch, self.columns)
-        x = task.operand(self.x)
-        w = self.weight(self.w, self.width)
-        bias = None if self.b is None else task.operand(self.b)
+        self._declare_inputs()
         # Their batch is that of x: the operator requires it where they have another name for it.
         state = (self.directions, self.batch, self.hidden)
         lengths = None if self.lengths is None else task.operand(self.lengths, shape=(self.batch,))
         starts = [None if v is None else task.operand(v, shape=state) for v in self.initial()]
         outputs = [self._output(i) for i in range(len(self.initial()) + 1)]
-        space = task.workspace(F32, wide)
-        self.space = space
+        self._declare_projection()
         self.declare()
         self.direction = self.paths.grid(self.directions)
         first: Dim = 0
@@ -129,7 +132,7 @@ class Recurrence(ABC):
         count = self.steps
         if lengths is not None:
             count = task.read("length", lengths.view(first, shape=()), 0, self.steps)
-        self._project(x, w, bias)
+        self._project()
         for state, start in zip(states, starts, strict=True):
             held = state.window((0, 0), (rows, self.hidden))
             if start is None:
@@ -230,8 +233,7 @@ class Recurrence(ABC):
     def _walk(self, count: Dim, backward: bool, states: tuple[Buffer, ...], result: Buffer | None) -> None:
         with self.task.loop("t", count) as t:
             at = count - 1 - t if backward else t
-            inputs = self.space.view(self.direction, at, self.first + axis(0), axis(1), shape=(self.rows, self.columns))
-            self.step(self.direction, inputs)
+            self.step(self.direction, self._projected(at))
             if result is not None:
                 hidden = states[0].window((0, 0), (self.rows, self.hidden))
                 self._write(self._result(result, at), hidden)
@@ -240,9 +242,22 @@ class Recurrence(ABC):
         shape = (self.rows, self.hidden)
         return buffer.view(step, self.direction, self.first + axis(0), axis(1), shape=shape)
 
-    def _project(self, x: Buffer, w: Buffer, bias: Buffer | None) -> None:
+    def _declare_inputs(self) -> None:
+        """Declares what the gates are made of before the loop over time."""
+        self.source, self.input_weight = self.task.operand(self.x), self.weight(self.w, self.width)
+        self.input_bias = None if self.b is None else self.task.operand(self.b)
+
+    def _declare_projection(self) -> None:
+        """Declares where the product of all steps is kept."""
+        self.space = self.task.workspace(F32, (self.directions, self.steps, self.batch, self.columns))
+
+    def _projected(self, step: Dim) -> View:
+        """x @ W + biases of a step [block, gates*H]."""
+        return self.space.view(self.direction, step, self.first + axis(0), axis(1), shape=(self.rows, self.columns))
+
+    def _project(self) -> None:
         """The workspace: x @ W + biases for all steps."""
-        task, rows = self.task, self.rows
+        task, rows, x, w, bias = self.task, self.rows, self.source, self.input_weight, self.input_bias
         most = self.tiling.steps
         size = min(most, self.steps) if isinstance(self.steps, int) else most
         bounds = (size, self.block, self.panel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graph_opt.ir.ops.registry import FLOAT, FLOATS, INT, STRINGS, Inference, declare
 from tensor_types.dims import Dim
+from tensor_types.dtypes import F32, I8
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -49,5 +50,28 @@ declare(
 declare(
     "GRU", "X W R B? sequence_lens? initial_h?", "cube", _recurrent,
     {**_COMMON, "activations": STRINGS, "linear_before_reset": 0},
+)  # fmt: skip
+
+
+def _quantised_lstm(ctx: Inference) -> None:
+    """gates [sequence, batch, directions*4*hidden] are x @ W and all biases of an LSTM, R its recurrent weight as codes
+    [directions, hidden, 4*hidden] times R_scale [directions, 1, 4*hidden], with the sums of its columns. States are
+    quantised step by step, each sequence by itself, as DynamicQuantizeLinear does."""
+    gates, weight = ctx.shape(0), ctx.shape(1)
+    ranks = [None if s is None else len(s) for s in (gates, weight)]
+    if (ctx.dtype(0), ctx.dtype(1)) != (F32, I8) or ranks != [3, 3] or gates is None or weight is None:
+        raise ctx.error("takes gates of f32 [sequence, batch, gates] and codes of i8 [directions, hidden, 4*hidden]")
+    directions, hidden, rows = weight
+    ctx.agreed((gates[2], directions * rows))
+    for index, extents in ((2, (directions, 1, rows)), (3, (directions, rows)), (7, (directions, 3 * hidden))):
+        ctx.expect(index, extents)
+    ctx.set(0, F32, (gates[0], directions, gates[1], hidden))
+    for state in (1, 2):
+        ctx.set(state, F32, (directions, gates[1], hidden))
+
+
+declare(
+    "QuantisedLstm", "gates R R_scale R_sums sequence_lens? initial_h? initial_c? P?", "cube", _quantised_lstm,
+    {**_COMMON, "activations": STRINGS, "input_forget": 0},
 )  # fmt: skip
 declare("RNN", "X W R B? sequence_lens? initial_h?", "cube", _recurrent, {**_COMMON, "activations": ("Tanh", "Tanh")})
