@@ -31,6 +31,20 @@ def compile_operator(
     there is no such operator or not with these attributes; OpenAtcError if it does not take these tensors.
     """
     model = OperatorModel(inputs, outputs, constants)
+    try:
+        _write(model, kind, attributes)
+    except IndexError:
+        raise LookupError(f"{kind} has not {len(inputs)} inputs and {len(outputs)} outputs") from None
+    except (ValueError, TypeError, OverflowError) as error:  # of the attributes: ONNX's own checks of their types
+        raise LookupError(f"{kind} does not take these attributes: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="operator") as folder:
+        source = Path(folder) / "operator.onnx"
+        onnx.save(model.proto(), source)
+        convert(source, path, options or Options(), header=header)
+
+
+def _write(model: OperatorModel, kind: str, attributes: Mapping[str, Any]) -> None:
+    """The nodes of an operator, of Ascend's name or ONNX's."""
     if not build(model, kind, attributes):
         name = RENAMED.get(kind, kind)
         if not defs.has(name, OPSET):
@@ -41,9 +55,5 @@ def compile_operator(
         if unknown:
             raise LookupError(f"{kind} has no attribute {unknown[0]}; it has {', '.join(allowed) or 'none'}")
         model.nodes.append(
-            helper.make_node(name, model.names, [f"y{n}" for n in range(len(outputs))], name="n", **attributes)
+            helper.make_node(name, model.names, [f"y{n}" for n in range(len(model.outputs))], name="n", **attributes)
         )
-    with tempfile.TemporaryDirectory(prefix="operator") as folder:
-        source = Path(folder) / "operator.onnx"
-        onnx.save(model.proto(), source)
-        convert(source, path, options or Options(), header=header)

@@ -20,9 +20,11 @@ from ais_bench.inputs import listed
 from atc.aipp import parse_aipp
 from atc.fusion_switches import switch_file
 from atc.precision_files import mixlist
+from atc.single_operator import compile_operator
 from atc.single_operator_file import read_operators
 from atc.usage import UsageError
 from tensor_types.array_files import read_array, read_arrays
+from tensor_types.dtypes import F32
 from tensor_types.errors import InvalidModel, OpenAtcError
 from tests.hostile import files, packages
 
@@ -133,3 +135,22 @@ def test_folders_of_long_names_give_codes(tmp_path: Path) -> None:
     settings.write_text(json.dumps({"profiler": {"switch": "on", "output": _LONG}}))
     with pytest.raises(DeviceError, match="no folder"):
         read_settings(str(settings))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes", "reason"),
+    [
+        ("MatMulV2", 1, {}, "MatMulV2 has not 1 inputs and 1 outputs"),
+        ("Relu6", 0, {}, "Relu6 has not 0 inputs"),
+        ("Add", 2, {"axis": [[1], 2.5]}, "no attribute axis"),
+        ("Softmax", 1, {"axis": [[1], 2.5]}, "Softmax"),
+        ("TransposeD", 1, {"perm": [[1], 2.5]}, "TransposeD does not take these attributes"),
+    ],
+)
+def test_single_operators_of_other_operands(
+    tmp_path: Path, kind: str, inputs: int, attributes: dict[str, object], reason: str
+) -> None:
+    tensor = (F32, (2, 2))
+    with pytest.raises(LookupError, match=reason) as raised:
+        compile_operator(tmp_path / "o.om", kind, [tensor] * inputs, [tensor], attributes, {})
+    assert type(raised.value) is LookupError
