@@ -303,3 +303,41 @@ def test_a_progressive_file_does_not_write(units: Units) -> None:
     media.dvpp_jpeg_decode_async(units.channel, units.upload(progressive), len(progressive), target[0], units.stream)
     acl.rt.synchronize_stream(units.stream)
     assert (units.pixels(target, 64, 64) == 9).all()
+
+
+@pytest.mark.long
+def test_a_hundred_pictures_decoded_cut_and_scaled(units: Units) -> None:
+    """JPEG decoding against Pillow, a cut that is scaled and pasted against OpenCV's bilinear form."""
+    random = np.random.default_rng(3)
+    for seed in range(100):
+        width, height = (int(n) * 2 for n in random.integers(24, 300, 2))
+        rows = [noise(width, height, seed), smooth(width, height)]
+        pixels = (0.2 * rows[0] + 0.8 * rows[1]).astype(np.uint8)
+        chroma = pixels[height:].reshape(height // 2, -1, 2).repeat(2, 0).repeat(2, 1)
+        image = Image.fromarray(np.dstack([pixels[:height], chroma]), "YCbCr")
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=int(random.integers(40, 100)), subsampling=int(random.integers(0, 3)))
+        read = Image.open(file)
+        read.draft("YCbCr", read.size)
+        want = np.asarray(read)
+        decoded = units.picture(width, height, step=64, rows=16)
+        data = file.getvalue()
+        ok(media.dvpp_jpeg_decode_async(units.channel, units.upload(data), len(data), decoded[0], units.stream))
+        units.sync()
+        got = units.pixels(decoded, width, height)
+        np.testing.assert_array_equal(got[:height], want[..., 0])
+        mean = want[..., 1:].astype(np.float64).reshape(height // 2, 2, width // 2, 2, 2).mean((1, 3))
+        assert np.abs(got[height:].reshape(height // 2, width // 2, 2) - mean).max() <= 0.5
+        left, top = (int(random.integers(0, n // 4)) * 2 for n in (width, height))
+        wide, high = (max(16, (n - at) // 4 * 2) for n, at in ((width, left), (height, top)))
+        target = units.picture(224, 224, np.full((336, 224), 128, np.uint8))
+        crop = media.dvpp_create_roi_config(left, left + wide - 1, top, top + high - 1)
+        paste = media.dvpp_create_roi_config(16, 191, 8, 199)
+        ok(media.dvpp_vpc_crop_and_paste_async(units.channel, decoded[0], target[0], crop, paste, units.stream))
+        units.sync()
+        part = np.concatenate([got[top : top + high, left : left + wide],
+                               got[height + top // 2 : height + (top + high) // 2, left : left + wide]])  # fmt: skip
+        scaled, made = resized(part, 176, 192), units.pixels(target, 224, 224)
+        assert np.abs(made[8:200, 16:192] - scaled[:192]).max() <= 0.501
+        assert np.abs(made[224 + 4 : 224 + 100, 16:192] - scaled[192:]).max() <= 0.501
+        assert (made[:8] == 128).all() and (made[:, :16] == 128).all()
