@@ -54,7 +54,7 @@ GIVEN = [
     ("depthwise", "windows channels=16 positions=23 copy=4096"),
     ("transposed", "conv_transpose block=2x3 panel=16"),
     ("pool", "windows channels=7 positions=11 copy=4096"),
-    ("attention", "attention queries=7 keys=32 chunk=13"),
+    ("attention", "attention queries=7 keys=64 chunk=13"),
     ("transpose", "movement elements=100 cross=9"),
     ("topk", "topk rows=2"),
 ]
