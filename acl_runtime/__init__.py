@@ -9,15 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from acl_runtime.generation import Generator
     from acl_runtime.session import InferSession
 
-__all__ = ["InferSession"]
+__all__ = ["Generator", "InferSession"]
 
 
 def __getattr__(name: str) -> Any:
-    """`InferSession` at its first use: who only needs a package's format or an error does not load what runs models."""
+    """`InferSession` and `Generator` at their first use: who only needs a package's format or an error does not load
+    what runs models."""
     if name == "InferSession":
         from acl_runtime.session import InferSession
 
         return InferSession
+    if name == "Generator":
+        from acl_runtime.generation import Generator
+
+        return Generator
     raise AttributeError(f"module 'acl_runtime' has no attribute {name!r}")

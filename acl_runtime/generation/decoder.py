@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence as Many
+from pathlib import Path
 
 import numpy as np
 
+from acl_runtime.generation.folder import read_folder
 from acl_runtime.generation.held_caches import HeldCaches
 from acl_runtime.generation.roles import Names, roles_of
 from acl_runtime.generation.sequence import Sequence
@@ -19,6 +22,12 @@ class Decoder:
     def __init__(self, session: InferSession, names: Names | None = None) -> None:
         self.session = session
         self.roles = roles_of(session, names)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], threads: int = 1) -> Decoder:
+        """The decoder of a package, an ONNX model, or a folder with genai_config.json."""
+        folder = read_folder(Path(path)) if Path(path).is_dir() else None
+        return cls(InferSession(0, folder.decoder if folder else path, threads), folder.names if folder else None)
 
     def empty(self) -> Sequence:
         """A sequence without tokens."""
@@ -53,12 +62,7 @@ class Decoder:
         held = self._buffers(sequence)
         outputs = self.session.infer(feeds, state=held.state if held is not None else None)
         logits = np.asarray(outputs[roles.logits], np.float32)[0]
-        if not np.isfinite(logits[-1]).any() or np.isnan(logits[-1]).any():
-            raise InvalidModel(
-                f"the logits behind token {start + count} are no numbers",
-                where={"tensor": self.session.get_outputs()[roles.logits].name},
-                remedy="atc compare tells where they are born; another --precision_mode may help",
-            )
+        self.check_logits(logits[-1:], start + count)
         caches = tuple(outputs[c.output] for c in roles.caches)
         return logits, Sequence((*sequence.tokens, *tokens), caches, held)
 
@@ -76,21 +80,35 @@ class Decoder:
         roles = self.roles
         if not tokens:
             raise InvalidModel("there is no token to go on with", remedy="give at least one")
+        self.check_tokens(tokens, len(sequence) + len(tokens))
+        stateless = len(sequence.caches) == len(roles.caches or roles.states) and sequence.held is None
+        if not stateless and (sequence.held is None or not roles.states):
+            raise InvalidModel("the sequence is of another model", remedy="start with an empty one")
+
+    def check_logits(self, logits: np.ndarray, length: int) -> None:
+        """InvalidModel where a row of logits behind that many tokens has NaN, or nothing finite."""
+        if np.isnan(logits).any() or not np.isfinite(logits).any(axis=-1).all():
+            raise InvalidModel(
+                f"the logits behind token {length} are no numbers",
+                where={"tensor": self.session.get_outputs()[self.roles.logits].name},
+                remedy="atc compare tells where they are born; another --precision_mode may help",
+            )
+
+    def check_tokens(self, tokens: Many[int], length: int) -> None:
+        """InvalidModel for a token outside of the vocabulary, ResourceLimit for more tokens than caches hold."""
+        roles = self.roles
         for token in tokens:
             if token < 0 or (roles.vocabulary is not None and token >= roles.vocabulary):
                 raise InvalidModel(
                     f"the token {token} is outside of the vocabulary of {roles.vocabulary}",
                     where={"tensor": roles.tokens.name}, remedy="use the tokenizer of this model",
                 )  # fmt: skip
-        if roles.capacity is not None and len(sequence) + len(tokens) > roles.capacity:
+        if roles.capacity is not None and length > roles.capacity:
             raise ResourceLimit(
-                f"{len(sequence) + len(tokens)} tokens do not fit into caches of {roles.capacity}",
+                f"{length} tokens do not fit into caches of {roles.capacity}",
                 where={"tensor": (*roles.caches, *roles.states)[0].past},
                 remedy="shorten the prompt, or convert or export with larger caches",
             )
-        stateless = len(sequence.caches) == len(roles.caches or roles.states) and sequence.held is None
-        if not stateless and (sequence.held is None or not roles.states):
-            raise InvalidModel("the sequence is of another model", remedy="start with an empty one")
 
 
 def _is_fixed(shape: tuple[int | str, ...] | None) -> bool:

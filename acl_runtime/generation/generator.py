@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
@@ -9,13 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from acl_runtime.generation.batch import Batch, can_batch
 from acl_runtime.generation.decoder import Decoder
+from acl_runtime.generation.guesses import Draft, Guesses, PromptLookup
 from acl_runtime.generation.sampling import Sampling
 from acl_runtime.generation.sequence import Sequence
 from tensor_types.errors import EnvironmentProblem, InvalidModel
-
-_LONGEST_GRAM = 3
-"""A guess continues the last place where up to this many last tokens stood before."""
 
 
 @dataclass
@@ -32,14 +32,21 @@ class Generation:
 
 
 class Generator:
-    """Generates with a decoder.
+    """Generates with a decoder, or with what `Decoder.open` takes.
 
-    chunk: tokens of the prompt that are fed at a time, 0 for all. guess: tokens that are guessed at a time from what
-    the text repeats (prompt lookup, Saxena 2023); exact under greedy choice, refused with any other.
+    chunk: tokens of the prompt that are fed at a time, 0 for all. guess: tokens that are guessed at a time, by `draft`,
+    a smaller decoder, or from what the text repeats; exact under greedy choice, refused with any other.
     """
 
-    def __init__(self, decoder: Decoder, *, chunk: int = 0, guess: int = 0) -> None:
-        self.decoder, self.chunk, self.guess = decoder, chunk, guess
+    def __init__(
+        self, decoder: Decoder | str | os.PathLike[str], *, chunk: int = 0, guess: int = 0,
+        draft: Decoder | str | os.PathLike[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.decoder = decoder = decoder if isinstance(decoder, Decoder) else Decoder.open(decoder)
+        self.chunk, self.guess = chunk, guess
+        self._guesses: Guesses = PromptLookup()
+        if draft is not None:
+            self._guesses = Draft(draft if isinstance(draft, Decoder) else Decoder.open(draft), decoder)
         if guess and not decoder.roles.all_positions:
             raise EnvironmentProblem("guesses need the logits of every token, the model gives those of the last one",
                                      where={"flag": "--guess"}, remedy="leave --guess out")  # fmt: skip
@@ -87,6 +94,41 @@ class Generator:
         made.ms_per_token = (ended - first) * 1e3 / others if others > 0 else 0.0
         return made, current
 
+    def generate_batch(
+        self, prompts: Many[Many[int]], most: int, sampling: Sampling | None = None, *, stop: Many[int] = (),
+        seed: int = 0,
+    ) -> list[Generation]:  # fmt: skip
+        """As `generate` for each prompt, with the seeds seed, seed + 1, ...: the prompts one by one, then a token of
+        each at a time where the decoder's inputs allow a batch (`can_batch`), else one text after the other."""
+        if self.guess:
+            raise EnvironmentProblem("guesses are for one text at a time", where={"flag": "--guess"},
+                                     remedy="leave --guess out, or give one prompt")  # fmt: skip
+        sampling, started = sampling or Sampling(), time.perf_counter()
+        if not can_batch(self.decoder, [len(p) for p in prompts]) or most < 1 or not all(prompts):
+            return [self.generate(p, most, sampling, stop=stop, seed=seed + n)[0] for n, p in enumerate(prompts)]
+        randoms = [np.random.default_rng(seed + n) for n in range(len(prompts))]
+        fed = [self._prefill(self.decoder.empty(), prompt) for prompt in prompts]
+        made = [Generation(reason="length", prefill_ms=(time.perf_counter() - started) * 1e3) for _ in prompts]
+        batch, active = Batch(self.decoder, [s for _, s in fed]), list(range(len(prompts)))
+        rows, first = np.stack([logits for logits, _ in fed]), time.perf_counter()
+        capacity = self.decoder.roles.capacity
+        while active:
+            for logits, n in zip(rows, active, strict=True):
+                known = (*prompts[n], *made[n].tokens)
+                made[n].tokens.append(sampling.choose(logits, known, randoms[n]))
+                made[n].ms_per_token = (time.perf_counter() - first) * 1e3 / max(len(made[n].tokens) - 1, 1)
+                if made[n].tokens[-1] in stop:
+                    made[n].reason = "stop"
+                elif len(made[n].tokens) < most and capacity is not None and len(known) + 1 > capacity:
+                    made[n].reason = "capacity"
+            left = [at for at, n in enumerate(active) if made[n].reason == "length" and len(made[n].tokens) < most]
+            if len(left) < len(active):
+                batch.keep(left)
+                active = [active[at] for at in left]
+            if active:
+                rows = batch.step([made[n].tokens[-1] for n in active])
+        return made
+
     def _prefill(self, sequence: Sequence, prompt: Many[int]) -> tuple[np.ndarray, Sequence]:
         size = self.chunk or len(prompt)
         for start in range(0, len(prompt), size):
@@ -107,7 +149,8 @@ class Generator:
             if capacity is not None and len(sequence) + 1 > capacity:
                 made.reason = "capacity"
                 return
-            draft = self._draft((*sequence.tokens, token), most - len(made.tokens) - 1)
+            left = min(self.guess, most - len(made.tokens) - 1)
+            draft = self._guesses.after((*sequence.tokens, token), left) if left > 0 else []
             if capacity is not None:
                 draft = draft[: capacity - len(sequence) - 1]
             rows, longer = self.decoder.step(sequence, [token, *draft])
@@ -128,15 +171,3 @@ class Generator:
         if length == len(longer) or not any(c.recurrent for c in caches):
             return longer.truncated(length, caches)
         return self.decoder.step(before, longer.tokens[len(before) : length])[1]
-
-    def _draft(self, tokens: tuple[int, ...], most: int) -> list[int]:
-        """What stood behind the last place where the last tokens stood before."""
-        most = min(self.guess, most)
-        for size in range(min(_LONGEST_GRAM, len(tokens) - 1), 0, -1):
-            if most <= 0:
-                break
-            tail = tokens[-size:]
-            for at in range(len(tokens) - size - 1, -1, -1):
-                if tokens[at : at + size] == tail:
-                    return list(tokens[at + size : at + size + most])
-        return []

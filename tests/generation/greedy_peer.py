@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def greedy(path: Path, prompt: Sequence[int], count: int) -> tuple[list[int], li
             "use_cache_branch": np.array([start > 0]),
         }  # fmt: skip
         made = dict(zip(outputs, session.run(None, {n: a for n, a in fed.items() if n in inputs} | past), strict=True))
-        past = {n: made[n.replace("past_key_values", "present").replace("past_", "present_")] for n in past}
+        past = {n: made[re.sub("^past(_key_values)?", "present", n)] for n in past}
         found.append(made["logits"][0, -1].astype(np.float64))
         fresh = [int(found[-1].argmax())]
         tokens += fresh
