@@ -19,7 +19,7 @@ from codegen.tile.ir import axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.ir.ops.movement import OPEN_END
 from graph_opt.plan.records import AliasRecord, Record
-from tensor_types.dims import Dim, dmax, dmin, product
+from tensor_types.dims import Dim, dmax, dmin, has_extrema, product
 from tensor_types.proofs import Range, prove_le
 
 
@@ -320,7 +320,8 @@ def _gather_along(m: Move, where: int) -> None:
     outer, count, inner = product(shape[:where]), product(shape_of(indices)), product(shape[where + 1 :])
     if any(d == 0 for d in (outer, count, inner)):
         return
-    extents = [program_dim(task, d) for d in (outer, count, inner)]
+    # An extremum of sizes is taken as the run has it: too little is proven of one.
+    extents = [task.extent(d) if has_extrema(d) else program_dim(task, d) for d in (outer, count, inner)]
     size = task.extent(shape[where])  # whatever it is: every index is checked against it
     if m.explicit:
         gather_on_chip(task, m.tiling, x, indices, y, extents, size, False)

@@ -11,7 +11,7 @@ import pytest
 from codegen.kernels.movement import lower_movement
 from codegen.kernels.operands import NotLowerable
 from codegen.targets import target
-from tensor_types.dims import dim, dmax, floordiv
+from tensor_types.dims import dim, dmax, dmin, floordiv
 from tests.kernels.lowered import CHIPS, Case, check
 
 rng = np.random.default_rng(0)
@@ -239,6 +239,12 @@ def test_sizes_that_are_quotients_and_extrema() -> None:
     run("Shape", {"x": f32(6, 5)}, symbolic={"x": (floordiv(n * m, k), 5)}, dims={"n": 3, "m": 4, "k": 2})
     numbers = {"s": np.array(0), "l": np.array(8), "d": np.array(1)}
     run("Range", numbers, dynamic=("s", "l"), symbolic={"y": (dmax(n, m) + 1,)}, dims={"n": 7, "m": 4})
+    once = dmin(n, n * dmin(1, n))
+    again = dmin(n, n * dmin(n, n * once))
+    count = 2 * dmin(dmax(once, again), once * again)
+    symbolic = {"x": ("k", 5), "i": (count,), "y": (count, 5)}
+    run("Gather", {"x": f32(9, 5), "i": i64(3, -1, 0, 8)}, dynamic=("x", "i"), symbolic=symbolic,
+        dims={"n": 2, "k": 9}, axis=0)  # fmt: skip
 
 
 def test_gathers_of_64_bit_numbers() -> None:
