@@ -50,6 +50,7 @@ def _selected(rewriter: Rewriter, node: Node) -> bool:
     do = Arithmetic(rewriter, node)
     codes = [n.inputs[0] for n in found]
     moved = do(node.op, *codes, *node.inputs[len(codes) :], **node.attrs)
+    moved.shape = node.output.shape  # which an operand may have told that was folded into it
     do.finish(do("DequantizeLinear", moved, *found[0].inputs[1:]))
     rewriter.erase_dead(found)
     return True

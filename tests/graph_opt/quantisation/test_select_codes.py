@@ -77,3 +77,20 @@ def test_a_negative_scale_turns_the_order_round() -> None:
   %d = DequantizeLinear(%x, %n, %z)
   %y = MaxPool(%d) {kernel_shape=[2, 2]}"""
     assert selected(body) == ["DequantizeLinear", "MaxPool"]
+
+
+def test_sizes_that_were_folded_into_the_result_stay() -> None:
+    """A Reshape whose target symbols tell has no operand for it any more."""
+    graph = parse(
+        """graph g(%x: u8[n, 4, 6]) -> (%y) {
+  dim n in [1, inf]
+  const %s: f32[] = splat 0.25
+  const %z: u8[] = splat 3
+  %d: f32[n, 4, 6] = DequantizeLinear(%x, %s, %z)
+  %y: f32[n, 3, 8] = Reshape(%d, _)
+}
+"""
+    )
+    assert SelectCodes().apply(graph)
+    verify(graph)
+    assert [(n.op, str(n.output.shape)) for n in graph.nodes] == [(op, "(n, 3, 8)") for op in ("Reshape", "DequantizeLinear")]
