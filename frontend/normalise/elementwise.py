@@ -49,6 +49,8 @@ def _old_selu_defaults(node: PendingNode) -> None:
 def _type_by_name(node: PendingNode) -> None:
     to = node.attrs.get("to")
     if isinstance(to, str):
+        if to.upper() not in onnx.TensorProto.DataType.keys():
+            raise node.error(f"to is {to[:40]!r}, which is no dtype")
         node.attrs["to"] = onnx.TensorProto.DataType.Value(to.upper())
 
 

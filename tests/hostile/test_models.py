@@ -157,3 +157,8 @@ def test_rotations_that_do_not_fit(tmp_path: Path, shape: list[int], attrs: dict
     node = helper.make_node("RotaryEmbedding", ["x", "c", "s"], ["y"], **attrs)
     with pytest.raises(InvalidModel, match=reason):
         lowered(tmp_path, node, {"x": shape, "c": [2, 5, 4], "s": [2, 5, 4]})
+
+
+def test_a_cast_to_a_dtype_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match="no dtype"):
+        lowered(tmp_path, helper.make_node("Cast", ["x"], ["y"], to="FLOATS"), {"x": [2]}, 5)
