@@ -5,7 +5,7 @@
     com.microsoft::Gelu(x)                      -> Gelu(x)
     SkipLayerNormalization(x, skip, ...)        -> LayerNormalization(x + skip [+ bias]), the sum a result as well
     SkipSimplifiedLayerNormalization(...)       -> RMSNormalization(x + skip [+ bias]), likewise
-    LpNormalization(x)                          -> 0 where the norm of x is 0, else x / norm
+    LpNormalization(x)                          -> x / (infinity where the norm of x is 0, else the norm)
     MeanVarianceNormalization(x)                -> d = x - mean(x);  d / (sqrt(mean(d*d)) + 1e-9)
     NonMaxSuppression(boxes, scores, most, ...) -> SelectedBoxes(SelectBoxes(boxes, scores, ...) {most})
 
@@ -68,12 +68,16 @@ def _lp_norm(rewriter: Rewriter, match: Match) -> None:
     if narrow:  # a norm of small numbers would have few bits
         x = match.insert(rewriter, "Cast", [x], {"to": F32.onnx})
     length = match.insert(rewriter, f"ReduceL{attribute(root, 'p')}", [x, axes], {"keepdims": 1})
-    zero = rewriter.constant(np.zeros((), x.dtype.numpy), f"{root.name}/zero")
-    operands = [match.insert(rewriter, "Equal", [length, zero]), zero, match.insert(rewriter, "Div", [x, length])]
+    zero, infinity = (
+        rewriter.constant(np.array(value, x.dtype.numpy), f"{root.name}/{name}")
+        for value, name in ((0, "zero"), (np.inf, "infinity"))
+    )
+    is_zero = match.insert(rewriter, "Equal", [length, zero])
+    operands = [x, match.insert(rewriter, "Where", [is_zero, infinity, length])]
     if narrow:
-        match.become(rewriter, "Cast", [match.insert(rewriter, "Where", operands)], {"to": root.output.dtype.onnx})
+        match.become(rewriter, "Cast", [match.insert(rewriter, "Div", operands)], {"to": root.output.dtype.onnx})
     else:
-        match.become(rewriter, "Where", operands)
+        match.become(rewriter, "Div", operands)
 
 
 def _mean_variance(rewriter: Rewriter, match: Match) -> None:

@@ -40,8 +40,8 @@ FORMS: dict[str, list[dict[str, object]]] = {
 LEFT_OUT = {"CastLike", "BitCast", "AffineGrid", "QuantizeLinear", "DequantizeLinear", "RotaryEmbedding", "SwiGLU"}
 """Operands that are no plain numbers, or operators of functions of others that have tests of their own."""
 
-ANY_ZERO = {"CumSum", "LeakyRelu", "LogSoftmax", "PRelu", "Relu", "Softmax", "Sum", "ThresholdedRelu"}
-"""Besides Reduce*: operators whose definitions leave open which sign a zero has."""
+ANY_ZERO = {"CumSum", "LeakyRelu", "LogSoftmax", "LpNormalization", "PRelu", "Relu", "Softmax", "Sum", "ThresholdedRelu"}
+"""Besides Reduce*: operators whose definitions leave open which sign a zero has (LpNormalization: of a row of zeros)."""
 
 CANCELLING = {"Gelu", "LogSoftmax", "ReduceLogSumExp", "Celu"}
 """Operators whose definitions subtract numbers near 1: they are exact up to the tolerance of 1."""

@@ -12,7 +12,7 @@ from tests.conformance.node_cases import difference, expected_failures, load_cas
 SAMPLE = {
     "adam": "adam_multiple", "add": "add_uint16", "affinegrid": "affine_grid_3d", "attention": "attention_4d_causal_padded_kv_bf16",
     "averagepool": "averagepool_2d_precomputed_strides", "batch_normalization": "batchnorm_example_training_mode",
-    "bernoulli": "bernoulli_double", "bitcast": "bitcast_scalar_float32_to_int32", "cast": "cast_FLOAT_to_INT4",
+    "bernoulli": "bernoulli_double", "bitcast": "bitcast_scalar_float32_to_int32", "cast": "cast_INT4_to_FLOAT16",
     "castlike": "castlike_FLOAT_to_FLOAT16", "causal_conv_with_state": "causal_conv_with_state_silu",
     "center_crop_pad": "center_crop_pad_crop_and_pad", "col2im": "col2im_dilations",
     "conv": "conv_with_strides_and_asymmetric_padding", "convtranspose": "convtranspose_output_shape",

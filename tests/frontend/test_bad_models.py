@@ -264,7 +264,7 @@ def test_input_shape(refused, given, code, place):
 
 def test_an_initializer_is_no_input(refused):
     constant = numpy_helper.from_array(np.zeros(3, np.float32), "w")
-    model = model_of([N("Add", ["x", "w"], ["y"])], [info("w", (3,)), info("x")], constants=[constant])
+    model = model_of([N("Add", ["x", "w"], ["y"])], [info("x")], constants=[constant])
     error = refused(model, "E10016", flag("w"), input_shape={"w": [3]})
     assert "w:" not in error.remedy
 

@@ -263,8 +263,8 @@ COMPOSITES = {
         "%y, %sum", "%y, %m, %i, %sum = com.microsoft::SkipSimplifiedLayerNormalization(%x, %skip, %gamma, %bias)",
         ["Add", "Add", "RMSNormalization"],
     ),
-    "l1": ("%y", "%y = LpNormalization(%x) {p=1, axis=1}", ["ReduceL1", "Max", "Div"]),
-    "l2": ("%y", "%y = LpNormalization(%x)", ["ReduceL2", "Max", "Div"]),
+    "l1": ("%y", "%y = LpNormalization(%x) {p=1, axis=1}", ["ReduceL1", "Equal", "Where", "Div"]),
+    "l2": ("%y", "%y = LpNormalization(%x)", ["ReduceL2", "Equal", "Where", "Div"]),
     "mean and variance": (
         "%y", "%y = MeanVarianceNormalization(%x) {axes=[0, 2]}",
         ["ReduceMean", "Sub", "Mul", "ReduceMean", "Sqrt", "Add", "Div"],
