@@ -15,12 +15,15 @@ from atc.console import print_json
 def tell_batch(made: list[Any], json: bool) -> int:
     """Prints what was generated for each prompt of a batch."""
     if json:
-        fields = ("tokens", "prefill_ms", "ms_per_token", "reason")
+        fields = ("tokens", "prefill_ms", "ms_per_token", "reason", "batched")
         print_json({name: [getattr(m, name) for m in made] for name in fields})
         return 0
     for number, m in enumerate(made):
         out.print(f"{number}: {' '.join(map(str, m.tokens))}")
-        out.print(f"   ended by {m.reason}; {m.ms_per_token:.2f} ms a step of the batch")
+        whose = "step of the batch" if m.batched else "token"
+        out.print(f"   ended by {m.reason}; {m.ms_per_token:.2f} ms a {whose}")
+    if not all(m.batched for m in made):
+        out.print("one text after another: the decoder's inputs take no batch of texts of unlike lengths")
     return 0
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -310,19 +311,24 @@ def export(name: str, mode: str, folder: Path) -> Path:
     return path
 
 
+def export_all(exports: Iterable[tuple[str, Callable[[], Path]]]) -> None:
+    """Prints the path of each export by its name, or why there is none: what torch cannot export is no end."""
+    for name, make in exports:
+        try:
+            print(make(), flush=True)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"{name}: {type(error).__name__}: {str(error)[:300]!r} ({where.name})", flush=True)
+
+
 def main(arguments: list[str]) -> int:
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in arguments[1:] or ARCHITECTURES:
-        for mode in MODES:
-            try:
-                print(export(name, mode, folder), flush=True)
-            except Exception as error:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                print(f"{name}.{mode}: {type(error).__name__}: {str(error)[:160]!r} ({where.name})", flush=True)
+    names = arguments[1:] or ARCHITECTURES
+    export_all((f"{name}.{mode}", partial(export, name, mode, folder)) for name in names for mode in MODES)
     return 0
 
 

@@ -9,13 +9,15 @@ Needs torch, onnxscript and transformers, which nothing else here does.
 from __future__ import annotations
 
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx.compose
 from onnx import helper
+
+from models.exported import export_all
 
 CAPACITY = 320
 """Rows of static caches."""
@@ -211,14 +213,8 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, cache, mode in FORMS:
-        if arguments[1:] and name not in arguments[1:]:
-            continue
-        try:
-            print(export(name, cache, mode, folder), flush=True)
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            print(f"{name}.{cache}.{mode}: {type(error).__name__}: {str(error)[:300]!r} ({where.name})", flush=True)
+    wanted = [form for form in FORMS if not arguments[1:] or form[0] in arguments[1:]]
+    export_all((".".join(form), partial(export, *form, folder)) for form in wanted)
     return 0
 
 

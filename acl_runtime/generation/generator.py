@@ -21,12 +21,13 @@ from tensor_types.errors import EnvironmentProblem, InvalidModel
 @dataclass
 class Generation:
     """What was generated. prefill_ms: time until the first token; ms_per_token: mean of the others, 0 if there are
-    none; accepted: tokens that guesses gave."""
+    none; accepted: tokens that guesses gave; batched: other texts shared its steps."""
 
     tokens: list[int] = field(default_factory=list)
     prefill_ms: float = 0.0
     ms_per_token: float = 0.0
     accepted: int = 0
+    batched: bool = False
     reason: str = ""
     """'length', 'stop' (a stop token or the caller's word) or 'capacity'."""
 
@@ -108,7 +109,8 @@ class Generator:
             return [self.generate(p, most, sampling, stop=stop, seed=seed + n)[0] for n, p in enumerate(prompts)]
         randoms = [np.random.default_rng(seed + n) for n in range(len(prompts))]
         fed = [self._prefill(self.decoder.empty(), prompt) for prompt in prompts]
-        made = [Generation(reason="length", prefill_ms=(time.perf_counter() - started) * 1e3) for _ in prompts]
+        made = [Generation(reason="length", batched=True, prefill_ms=(time.perf_counter() - started) * 1e3)
+                for _ in prompts]  # fmt: skip
         batch, active = Batch(self.decoder, [s for _, s in fed]), list(range(len(prompts)))
         rows, first = np.stack([logits for logits, _ in fed]), time.perf_counter()
         capacity = self.decoder.roles.capacity

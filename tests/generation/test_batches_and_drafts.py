@@ -48,7 +48,7 @@ def test_a_batch_gives_each_text_its_own_tokens(form: str, tmp_path: Path) -> No
     want = [decoder_alone(decoder, p, 14) for p in PROMPTS]
     assert want == [greedy(tmp_path / "m.onnx", p, 14)[0] for p in PROMPTS]
     made = Generator(decoder, chunk=2).generate_batch(PROMPTS, 14)
-    assert [m.tokens for m in made] == want
+    assert [m.tokens for m in made] == want and all(m.batched for m in made)
     stop = want[1][4]
     ended = Generator(decoder).generate_batch(PROMPTS, 14, stop=[stop])
     for m, tokens in zip(ended, want, strict=True):
@@ -58,6 +58,12 @@ def test_a_batch_gives_each_text_its_own_tokens(form: str, tmp_path: Path) -> No
     drawn = Generator(decoder).generate_batch(PROMPTS, 10, warm, seed=5)
     alone = [Generator(decoder).generate(p, 10, warm, seed=5 + n)[0].tokens for n, p in enumerate(PROMPTS)]
     assert [m.tokens for m in drawn] == alone
+
+
+def test_texts_that_no_batch_takes_come_one_after_another_and_say_so(tmp_path: Path) -> None:
+    decoder = opened(FORMS["shared buffers"](), tmp_path)
+    [made] = Generator(decoder).generate_batch([PROMPTS[0]], 6)
+    assert made.tokens == greedy(tmp_path / "m.onnx", PROMPTS[0], 6)[0] and not made.batched
 
 
 def decoder_alone(decoder: Decoder, prompt: list[int], count: int) -> list[int]:
