@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import tempfile
 from collections import defaultdict
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from tests.conformance.node_cases import Outcome, chosen, expected_failures, loa
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--filter", help="part of a name, or a pattern with wildcards")
-    parser.add_argument("--json", type=Path, help="file for all outcomes")
+    parser.add_argument("--json", type=Path, help="file for all outcomes, a line each as they come")
     parser.add_argument("--names", action="store_true", help="print every case that did not pass")
     parser.add_argument("--part", default="1/1", help="i/n: every n-th case, starting with the i-th")
     options = parser.parse_args()
@@ -25,14 +27,20 @@ def main() -> int:
     part, parts = (int(n) for n in options.part.split("/"))
     names = chosen(cases, options.filter)[part - 1 :: parts]
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = [run_case(cases[name](), Path(folder)) for name in names]
+        outcomes = []
+        with ExitStack() as opened:
+            lines = opened.enter_context(options.json.open("w")) if options.json else None
+            for number, name in enumerate(names, 1):
+                outcomes.append(run_case(cases[name](), Path(folder)))
+                if lines:  # what is known stays when a run is ended
+                    print(json.dumps(asdict(outcomes[-1])), file=lines, flush=True)
+                if number % 100 == 0:
+                    print(f"{number} of {len(names)}", file=sys.stderr, flush=True)
     print(table(outcomes))
     if options.names:
         for o in outcomes:
             if o.status != "passed":
                 print(f"{o.name:50} {o.room:10} {o.reason[:200]}")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
     known = expected_failures()
     surprises = [o.name for o in outcomes if (o.status == "passed") == (o.name in known)]
     for name in surprises:
