@@ -20,6 +20,7 @@ from tensor_types.json_text import parse_json
 from . import container, model_def, outer
 from .container import Section, SectionKind
 from .errors import PackageError
+from .large_blocks import ask_for_large_pages
 from .model_def import FusedGraph
 from .writer import HEADER, MAX_HEADER_BYTES, MODEL
 
@@ -152,7 +153,9 @@ def _map(path: str | os.PathLike[str]) -> memoryview:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size < outer.HEADER_SIZE:
                 raise PackageError("this is not an .om file", remedy="give a file that atc convert wrote")
-            return memoryview(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ))
+            mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+            ask_for_large_pages(mapped)
+            return memoryview(mapped)
         finally:
             os.close(descriptor)
     except (OSError, ValueError, OverflowError) as error:
