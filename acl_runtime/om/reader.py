@@ -27,6 +27,14 @@ from .writer import HEADER, MAX_HEADER_BYTES, MODEL
 _DAMAGED = "the file is damaged or not complete: copy it again or convert the model again"
 
 
+def cut_short() -> PackageError:
+    """The error of a package whose file somebody made shorter."""
+    return PackageError(
+        "the file of the package was made shorter while it is in use",
+        remedy="load the package again; to replace a package, rename the new file to its name",
+    )
+
+
 class Package:
     """An opened package. Its views keep the file mapped, so there is nothing to close; it never changes."""
 
@@ -45,10 +53,7 @@ class Package:
         mapped = self._file.obj
         assert isinstance(mapped, mmap.mmap)
         if mapped.size() < len(self._file):
-            raise PackageError(
-                "the file of the package was made shorter while it is in use",
-                remedy="load the package again; to replace a package, rename the new file to its name",
-            )
+            raise cut_short()
 
     def sections(self) -> tuple[Section, ...]:
         """The table: names, kinds, sizes and digests, of the graph description and the weights too."""
