@@ -296,7 +296,8 @@ def _bad_shape(flag: str, part: str, what: str, code: str = "E10002") -> UsageEr
 
 
 def tilings(flag: str, value: Any) -> Mapping[str, Any]:
-    """Tilings by node name: of a mapping (values as in a file, or made before), or those of a file. TilingRefused names a line that is wrong."""
+    """Tilings by node name: of a mapping (values as in a file, or made before), or those of a file. TilingRefused
+    names a line that is wrong."""
     from codegen.kernels import read_tilings
 
     if isinstance(value, Mapping) or not value:

@@ -176,7 +176,8 @@ class Options:
         for name, about in declared():
             value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
             listed = isinstance(default, tuple) and about.value == "text" and isinstance(value, (list, tuple))
-            if value != default and (isinstance(value, (str, Mapping)) or (listed and all(isinstance(v, str) for v in value))):
+            listed = listed and all(isinstance(word, str) for word in value)
+            if value and value != default and (listed or isinstance(value, (str, Mapping))):
                 with problems.gathered():
                     found = read(about.parse, name, value)
                     if isinstance(found, values.Noted):
@@ -297,8 +298,10 @@ def read(parse: Parser, flag: str, value: Any) -> Any:
     try:
         return parse(flag, value)
     except (TypeError, AttributeError, ValueError) as error:
-        raise UsageError(f"--{flag} takes no {type(value).__name__} as {repr(value)[:80]}: {error}",
-                         where={"flag": f"--{flag}"}, remedy="give it as the flag is written, in one text") from error  # fmt: skip
+        raise UsageError(
+            f"--{flag} takes no {type(value).__name__} as {repr(value)[:80]}: {error}",
+            where={"flag": f"--{flag}"}, remedy="give it as the flag is written, in one text",
+        ) from error  # fmt: skip
 
 
 def spellings(name: str, about: Option) -> dict[str, tuple[str, Parser]]:
