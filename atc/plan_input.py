@@ -14,13 +14,14 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     held = {*graph.states, *graph.states.values()}
     inputs = tuple(v.name for v in graph.inputs if v.name not in held)
     outputs = tuple(v.name for v in graph.outputs if v.name not in held)
+    kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input")}
 
     def kind(value: Value) -> str:
         if value.is_constant:
             return "constant"
         if value.name in graph.states:
             return "state"
-        return "input" if value.name in inputs else "output" if value.name in outputs else "temporary"
+        return kinds.get(value.name, "temporary")
 
     infos = [ValueInfo(v.name, v.dtype, v.shape, kind(v), v.format) for v in graph.values.values()]
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]

@@ -52,6 +52,7 @@ class _Viewer:
         self.nodes: list[NodeDesc] = []
         self.latest: dict[str, str] = {}
         """Name under which the newest version of a value is shown."""
+        self.versions: dict[str, int] = {}
         self.read: set[str] = set()
         self.names: dict[str, int] = {}
 
@@ -81,7 +82,7 @@ class _Viewer:
             version = name
             if name in self.latest:
                 inputs.append(self.latest[name])
-                version = f"{self.latest[name]}+"
+                version = self._next_version(name)
             self.latest[name] = version
             outputs.append(_tensor(self.values[name], version))
         tensors = [s for name in dict.fromkeys(gives) for s in self.sources.get(name, ())]
@@ -92,6 +93,14 @@ class _Viewer:
         """The name under which a tensor is shown; none for one of no elements, which no task makes."""
         is_source = self.values[name].producer is None  # an input or a constant
         return self.latest.get(name, name if is_source else "")
+
+    def _next_version(self, name: str) -> str:
+        """A name that no value has: of a few characters, since a tensor may be written in thousands of parts."""
+        number = self.versions[name] = self.versions.get(name, 0) + 1
+        version = f"{name}+{number}"
+        while version in self.values:
+            version += "+"
+        return version
 
     def _unique(self, name: str) -> str:
         """Node names are unique in the file; a node of several tasks gets numbers."""

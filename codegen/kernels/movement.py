@@ -22,6 +22,9 @@ from graph_opt.plan.records import AliasRecord, Record
 from tensor_types.dims import Dim, dmax, dmin, has_extrema, product
 from tensor_types.proofs import Range, prove_le
 
+_MANY_PARTS = 32
+"""From as many parts of a Concat or Split on their copies share programs, which take places as data."""
+
 
 class Move:
     """A movement node with its outer values; makes one task per copy."""
@@ -210,8 +213,7 @@ def _concat(m: Move) -> None:
         if value is None:
             continue
         shape = shape_of(value)
-        writes = walks(shape)
-        writes = [Walk(result[k], k, start if k == where else 0) for k in range(len(shape))]
+        writes = _with_part(result, where, start, len(m.inputs))
         m.copy(value, y, shape, walks(shape), writes)
         start = start + shape[where]
 
@@ -224,9 +226,16 @@ def _split(m: Move) -> None:
     for inner, value in zip(m.op.outputs, m.outputs, strict=True):
         part = shape_of(inner if value is None else value)
         if value is not None:
-            reads = [Walk(shape[k], k, start if k == where else 0) for k in range(len(shape))]
+            reads = _with_part(shape, where, start, len(m.outputs))
             m.copy(x, value, part, reads, walks(part))
         start = start + part[where]
+
+
+def _with_part(shape: Sequence[Dim], where: int, start: Dim, parts: int) -> list[Walk]:
+    """The walks over one of so many parts of a tensor, which begins at `start` of axis `where`."""
+    result = walks(shape)
+    result[where] = Walk(shape[where], where, start, varies=parts >= _MANY_PARTS)
+    return result
 
 
 def _pad(m: Move) -> None:

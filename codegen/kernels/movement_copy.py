@@ -32,12 +32,17 @@ def movement_tilings() -> Iterator[MovementTiling]:
 
 @dataclass(frozen=True)
 class Walk:
-    """One physical axis of `size` elements: index `start + step * loop`; without a loop it stays at `start`."""
+    """One physical axis of `size` elements: index `start + step * loop`; without a loop it stays at `start`.
+
+    With `varies` start and size are data of the task even where they are numbers, so that copies that differ in them
+    alone have one program.
+    """
 
     size: Dim
     loop: int | None
     start: Dim = 0
     step: int = 1
+    varies: bool = False
 
     def is_full(self, extent: Dim) -> bool:
         """True if the loop of this extent runs over the whole axis."""
@@ -62,10 +67,20 @@ class _Extents:
     def __init__(self, task: KernelTask) -> None:
         self.task = task
         self.known: dict[Dim, Dim] = {}
+        self.data: dict[Walk, Dim] = {}
+        """Starts of walks that vary."""
+
+    def start(self, walk: Walk) -> Dim:
+        """The first index of a walk."""
+        if walk.varies and walk not in self.data:
+            self.data[walk] = self.task.datum(walk.start)
+        return self.data[walk] if walk.varies else self(walk.start)
 
     def size(self, walk: Walk, extents: Sequence[Dim], low: int) -> Dim:
         """The size of an axis. One that a loop covers partly is start, way and rest, which proves the accesses."""
         extent = 1 if walk.loop is None else extents[walk.loop]
+        if walk.varies:
+            return self.start(walk) + self(extent) + self.task.datum(walk.size - walk.start - extent)
         if walk.is_full(extent) or isinstance(extent, int) and isinstance(walk.start, int):
             return self(walk.size, low)
         stride, start = abs(walk.step), walk.start
@@ -140,7 +155,7 @@ def _join(sizes: dict[int, Dim], walks: list[Walk], a: int, b: int) -> list[Walk
         return walks
     at, inner = places.index(a), walks[places.index(b)]
     outer = walks[at]
-    joined = Walk(outer.size * inner.size, a, outer.start * inner.size, 1)
+    joined = replace(outer, size=outer.size * inner.size, loop=a, start=outer.start * inner.size)
     return [*walks[:at], joined, *walks[at + 2 :]]
 
 
@@ -169,14 +184,14 @@ def emit_copy(
     x = task.operand(source, shape=source_shape)
     y = task.operand(target, "out", target_shape)
 
-    def first(start: Dim) -> Dim:
-        if pad is None or isinstance(start, int):
-            return size_of(start)
+    def first(walk: Walk) -> Dim:
+        if pad is None or isinstance(walk.start, int):
+            return size_of.start(walk)
         # In front of the axis or within it, as the run decides: a dim of a program is never negative.
-        return size_of(dmax(start, 0)) - size_of(dmax(0 - start, 0))
+        return size_of(dmax(walk.start, 0)) - size_of(dmax(0 - walk.start, 0))
 
     def index(walks: Sequence[Walk]) -> list[Dim]:
-        return [first(w.start) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop))) for w in walks]
+        return [first(w) + (0 if w.loop is None else w.step * (starts[w.loop] + axis(w.loop))) for w in walks]
 
     tile = task.tile("t", source.dtype, padded)
     shape = tuple(counts) or (1,)

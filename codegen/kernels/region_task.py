@@ -49,6 +49,12 @@ class KernelTask(ProgramBuilder):
             self._extents[value] = self.dim(name, low)
         return self._extents[value]
 
+    def datum(self, value: Dim) -> Dim:
+        """The same of a value that is a dim of its own even if it is a number: programs that differ in it are one."""
+        name = f"d{len(self._values)}"
+        self._values.append((name, value))
+        return self.dim(name)
+
     def extents(self, values: Sequence[Dim]) -> tuple[Dim, ...]:
         """Several graph dims as program dims."""
         return tuple(self.extent(v) for v in values)

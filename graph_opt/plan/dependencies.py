@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 _SEARCHED = 4096
 """Tasks that are looked at, at most, to leave out the edges of one."""
+_SEEN = 64
+"""Tasks that are looked at where there is nothing to leave out."""
 
 
 @dataclass(frozen=True)
@@ -97,29 +99,37 @@ def reduce_transitively(before: Sequence[set[int]]) -> list[tuple[int, ...]]:
     ends = set(range(len(before))).difference(*before)
     covered: list[int] = []  # all tasks below this one lead to the task, except those that lead nowhere
     result: list[tuple[int, ...]] = []
+    leads: set[int] = set()  # tasks that lead to another one of those so far
     for task, direct in enumerate(before):
         low = max((covered[d] for d in direct), default=0)
-        implied, seen = _search(direct, low, result) if len(direct) > 1 else (set(), direct)
+        implied, seen = _search(direct, low, result, leads) if len(direct) > 1 else (set(), direct)
         result.append(tuple(sorted(direct - implied)))
+        leads.update(result[-1])
         while low < task and (low in seen or low in ends):
             low += 1
         covered.append(low)
     return result
 
 
-def _search(direct: set[int], low: int, edges: Sequence[tuple[int, ...]]) -> tuple[set[int], set[int]]:
+def _search(
+    direct: set[int], low: int, edges: Sequence[tuple[int, ...]], leads: set[int]
+) -> tuple[set[int], set[int]]:
     """Those of `direct` that others of them lead back to, and the tasks from `low` on that were seen on the way.
 
-    Whatever lies below `low` is reached.
+    Whatever lies below `low` is reached, and what leads nowhere yet is not. Below what is looked for nothing is found,
+    but a few tasks are seen there all the same, which lets `low` rise.
     """
     implied = {d for d in direct if d < low}
     pending = [d for d in direct if d >= low]
     seen = set(pending)
-    while pending and len(seen) < _SEARCHED:
+    sought = seen & leads
+    lowest = min(sought, default=0)
+    while pending and len(seen) < (_SEARCHED if sought else _SEEN):
         for other in edges[pending.pop()]:
             if other in direct:
                 implied.add(other)
-            if other >= low and other not in seen:
+                sought.discard(other)
+            if other >= low and other not in seen and (other >= lowest or len(seen) < _SEEN):
                 seen.add(other)
                 pending.append(other)
     return implied, seen

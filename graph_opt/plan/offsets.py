@@ -19,8 +19,11 @@ from tensor_types.dims import Dim, Expr, ceildiv
 ALIGNMENT = 64
 _ROUNDS = 64
 """Real networks meet the bound within 20."""
-_MOST_PAIRS = 1 << 21
-"""Pairs of intervals alive together up to which they are placed by size: real networks have some ten an interval."""
+_MOST_PAIRS, _PAIRS_EACH = 1 << 18, 32
+"""Pairs of intervals alive together up to which they are placed by size, for all and for each: real networks have some
+ten an interval."""
+_MOST_STEPS = 1 << 21
+"""Pairs that all rounds together look at, about."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ def _pack(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
     """Starts of (size, first, last), the largest placed first.
 
     What ends above the lower bound has come too late: it moves to the front, the latest first, and all are placed
-    again, until the bound is met or `_ROUNDS` are over. The best round counts. Where too many are alive together for
-    that, they are placed in the order in which they come to life.
+    again, until the bound is met or `_ROUNDS` or `_MOST_STEPS` are over. The best round counts. Where too many are
+    alive together for that, they are placed in the order in which they come to life.
     """
     together = _together(wanted)
     if together is None:
@@ -84,7 +87,8 @@ def _pack(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
     bound = peak(wanted)
     order = sorted(range(len(wanted)), key=lambda n: (-wanted[n][0], wanted[n][1], n))
     lowest, best = -1, [0] * len(wanted)
-    for _ in range(_ROUNDS):
+    pairs = sum(map(len, together))
+    for _ in range(max(1, min(_ROUNDS, _MOST_STEPS // max(1, pairs)))):
         starts = _place(wanted, order, together)
         ends = [start + size for start, (size, _, _) in zip(starts, wanted, strict=True)]
         if lowest < 0 or max(ends, default=0) < lowest:
@@ -97,7 +101,7 @@ def _pack(wanted: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 def _together(wanted: Sequence[tuple[int, int, int]]) -> list[list[int]] | None:
-    """For each, those that are alive with it at some time; None if these are more than `_MOST_PAIRS` pairs."""
+    """For each, those that are alive with it at some time; None if these are too many pairs."""
     found: list[list[int]] = [[] for _ in wanted]
     alive: dict[int, None] = {}
     leaving: list[tuple[int, int]] = []
@@ -107,7 +111,7 @@ def _together(wanted: Sequence[tuple[int, int, int]]) -> list[list[int]] | None:
         while leaving and leaving[0][0] < first:
             del alive[heappop(leaving)[1]]
         pairs += len(alive)
-        if pairs > _MOST_PAIRS:
+        if pairs > max(_MOST_PAIRS, _PAIRS_EACH * len(wanted)):
             return None
         for other in alive:
             found[other].append(number)

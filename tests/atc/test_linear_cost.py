@@ -39,6 +39,14 @@ def wide(graph: Graph, x: Value, count: int) -> None:
         graph.outputs.append(_node(graph, "Softmax", f"s{n}", _node(graph, "Transpose", f"t{n}", x)))
 
 
+def joined(graph: Graph, x: Value, count: int) -> None:
+    """Many values of one input, alive together, and what joins them."""
+    rows = np.random.default_rng(0).standard_normal((count, 16)).astype(np.float32)
+    parts = [_node(graph, "Mul", f"v{n}", x, graph.add_constant(f"r{n}", rows[n], F32)) for n in range(count)]
+    value = graph.add_value("y", F32, None)
+    graph.outputs.append(graph.add_node("Concat", parts, [value], {"axis": 1}).output)
+
+
 def calls(build: Callable[[Graph, Value, int], None], count: int) -> int:
     graph, host = Graph("g"), target("x86-64-v3")
     x = graph.add_value("x", F32, (4, 16))
@@ -62,7 +70,7 @@ def calls(build: Callable[[Graph, Value, int], None], count: int) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("build", [chain, wide])
+@pytest.mark.parametrize("build", [chain, wide, joined])
 def test_five_times_the_nodes_is_five_times_the_work(build: Callable[[Graph, Value, int], None]) -> None:
     calls(build, 40)  # caches of what is looked up once
     assert calls(build, 2000) <= 5.5 * calls(build, 400)

@@ -86,6 +86,32 @@ def test_concat_and_split(where: int) -> None:
     run("Split", arrays, ["a", "b"], axis=where)
 
 
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("sizes", ["static", "run-time"])
+def test_many_parts_share_programs(where: int, sizes: str) -> None:
+    """Where a part lies is data of its task, so what is compiled does not grow with the parts."""
+    shapes = [tuple(2 + n % 3 if k == where else 5 for k in (0, 1)) for n in range(36)]
+    parts = {f"x{n}": f32(*shape) for n, shape in enumerate(shapes)}
+    whole = np.concatenate(list(parts.values()), where)
+    counts = np.array([s[where] for s in shapes])
+    symbolic: dict[str, Any] = {}
+    if sizes == "run-time":
+        other = [("n", shape[1]) if where else (shape[0], "n") for shape in shapes]
+        named = dict(zip([*parts, "y", "x"], [*other, *[("n", 108) if where else (108, "n")] * 2], strict=True))
+        symbolic = {**named, **{f"y{n}": shape for n, shape in enumerate(other)}}
+    for op, arrays, outputs, constants in (
+        ("Concat", parts, ["y"], []),
+        ("Split", {"x": whole, "s": counts}, [f"y{n}" for n in range(36)], ["s"]),
+    ):
+        shown = {k: v for k, v in symbolic.items() if k in arrays or k in outputs}
+        dims = {"n": 5} if shown else {}
+        case = Case("movement", [(op, list(arrays), outputs, {"axis": where})], arrays, outputs, constants, shown, (), dims)
+        node = check(case, lower_movement)
+        check(case, lower_movement, hosts=CHIPS)
+        records = lower_movement(node, target("x86-64-v3"))
+        assert len(records) == 36 and len({r.program for r in records}) == 3  # type: ignore[union-attr]
+
+
 def test_run_time_concat_and_slices_of_a_table() -> None:
     n, m = dim("n"), dim("m")
     arrays = {"a": f32(3, 5, 8), "b": f32(3, 70, 8)}

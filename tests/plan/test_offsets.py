@@ -48,6 +48,7 @@ def test_random_lifetimes_are_apart_and_close_to_the_bound() -> None:
 
 def test_too_many_to_sort_are_placed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "_MOST_PAIRS", 0)
+    monkeypatch.setattr(offsets, "_PAIRS_EACH", 0)
     rng = random.Random(8)
     ratios = []
     for _ in range(200):
