@@ -13,7 +13,7 @@ import numpy as np
 
 from acl._call import anything, function, integer, plain, valued, word
 from acl._process import memory
-from acl_runtime.device import host_memory
+from acl_runtime import host_memory
 
 __all__ = [
     "bytes_to_ptr",

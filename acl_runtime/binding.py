@@ -25,6 +25,8 @@ ALIGNMENT = 64
 _UNBOUNDED = np.iinfo(np.int64).max
 _CHUNK_WORK = 1 << 15
 """Scalar operations that make a chunk worth handing to another thread."""
+_LARGEST_CHUNK = 1 << 29
+"""Scalar operations, at most, that a chunk has if the grid can be cut so fine: between chunks a run can be stopped."""
 _CHUNKS_PER_THREAD = 8
 
 
@@ -69,6 +71,7 @@ class Binding:
     kernel_dims: np.ndarray
     grid: np.ndarray
     grain: np.ndarray
+    operations: int
     shapes: Mapping[int, tuple[int, ...]]
     output_shapes: tuple[tuple[int, ...] | None, ...]
     places: dict[int, int]
@@ -250,7 +253,9 @@ class Binder:
             raise PackageError("the grid of a task is not that of its program", remedy="convert the model again")
         work = np.maximum(values[self._works], 1)
         per_chunk = np.minimum(_CHUNK_WORK * grid.astype(np.float64) / work, 1e15).astype(np.int64)
-        grain = np.maximum(np.maximum(per_chunk, grid // (threads * _CHUNKS_PER_THREAD)), 1)
+        most_at_once = np.minimum(_LARGEST_CHUNK * grid.astype(np.float64) / np.maximum(operations, 1), 1e15)
+        grain = np.maximum(per_chunk, grid // (threads * _CHUNKS_PER_THREAD))
+        grain = np.maximum(np.minimum(grain, most_at_once.astype(np.int64)), 1)
         outputs = tuple(None if ids is None else tuple(int(values[i]) for i in ids) for ids in self._outputs)
         for value, shape in zip((plan.values[n] for n in plan.outputs), outputs, strict=True):
             if min(shape or (), default=0) < 0:
@@ -272,6 +277,7 @@ class Binder:
             kernel_dims=kernel_dims,
             grid=grid,
             grain=grain,
+            operations=total,
             shapes=_Extents(values, self._shapes),
             output_shapes=outputs,
             places=dict(zip(self._placed, places.tolist(), strict=True)),

@@ -9,8 +9,10 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from tensor_types.errors import OpenAtcError, ResourceLimit
+from tensor_types.interrupts import is_of_a_handler
 
 
 class InternalError(OpenAtcError):
@@ -41,6 +43,13 @@ def coded(error: Exception) -> OpenAtcError:
     return internal_error(error)
 
 
+def raise_coded(error: Exception) -> NoReturn:
+    """Raises the error for users; what a signal handler of theirs raised during a run is theirs."""
+    if is_of_a_handler(error):
+        raise error
+    raise coded(error) from error
+
+
 @contextmanager
 def coded_errors() -> Iterator[None]:
     """Errors with a code go on as they are; exhausted memory and whatever else is raised inside get one."""
@@ -49,4 +58,4 @@ def coded_errors() -> Iterator[None]:
     except OpenAtcError:
         raise
     except Exception as error:
-        raise coded(error) from error
+        raise_coded(error)

@@ -27,6 +27,8 @@ _REASONS = {
 }
 
 
+_LONG = 1 << 32
+"""Scalar operations of a run, at most, from which it may take so long that interrupts must not wait for its end."""
 _UNALIGNED = 1 << 12
 """Bytes below which an array costs more to be aligned than its kernels gain by it."""
 
@@ -86,6 +88,7 @@ class RunState:
             self._dims[: len(binding.kernel_dims)] = binding.kernel_dims
             records = self.run.records
             records["grid"], records["grain"] = binding.grid, binding.grain
+            self.run.is_long = binding.operations >= _LONG
             records["fn"] = self.binder.segment.graph.records["fn"]
             records["fn"][list(binding.faults)] = 0  # a run that reaches one comes back for it
         self.arena, self._addresses = arena, None

@@ -14,7 +14,7 @@ import numpy as np
 from acl_runtime.binding import Binding
 from acl_runtime.dims_of_shapes import TensorSpec
 from acl_runtime.executor import Executor
-from acl_runtime.internal_error import coded, coded_errors
+from acl_runtime.internal_error import coded_errors, raise_coded
 from acl_runtime.isolated_tasks import IsolatedTasks
 from acl_runtime.model import LoadedModel, load_model
 from acl_runtime.model_runs import ModelRuns
@@ -179,7 +179,7 @@ class InferSession:
         except OpenAtcError:
             raise
         except Exception as error:
-            raise coded(error) from error
+            raise_coded(error)
 
     def prepared(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
@@ -203,7 +203,7 @@ class InferSession:
             except OpenAtcError:
                 raise
             except Exception as error:
-                raise coded(error) from error
+                raise_coded(error)
 
         return execute
 

@@ -12,7 +12,7 @@ The last kind has no bytes: it is what an instance for a chip makes of the host'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.om import WEIGHTS, Package, PackageError
+from acl_runtime import host_memory
+from acl_runtime.om import WEIGHTS, Package, PackageError, cut_short
 from acl_runtime.om.container import align
 from tensor_types import recipes
 from tensor_types.dims import evaluate
-from tensor_types.dtypes import DTYPES
+from tensor_types.dtypes import DTYPES, DType
 from tensor_types.formats import PLAIN, Bits, Format, parse_format
 from tensor_types.recipe_paths import along, path_from
-from tensor_types.recipes import Recipe, Source, blocks
+from tensor_types.recipes import Box, Recipe, Source, blocks
 
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 _MOST_PADDING = 1.05
@@ -232,11 +233,21 @@ class ConstantTable:
 
     def canonical(self, name: str) -> np.ndarray:
         """A constant in canonical layout, read-only; a view of the file where its form allows."""
+        return self._canonical(name, self._stored)
+
+    def _canonical(self, name: str, stored: Callable[[str, StoredConstant], np.ndarray]) -> np.ndarray:
+        """As `canonical`, of the bytes that `stored` gives."""
         row = self.row(name)
         if row.of is None:
-            return row.form.canonical(self._stored(name, row), row.shape)
+            return row.form.canonical(stored(name, row), row.shape)
+
+        def with_bytes(name: str) -> Recipe:
+            if self.row(name).of is not None:
+                raise ValueError(f"{name} has no bytes")
+            return Source(self._canonical(name, stored))
+
         try:
-            made = along(self._with_bytes(row.of), row.steps, self._with_bytes)
+            made = along(with_bytes(row.of), row.steps, with_bytes)
             if (made.dtype.name, made.shape) != (row.dtype, row.shape):
                 raise ValueError(f"its steps make {made.dtype}{list(made.shape)}")
         except (KeyError, TypeError, ValueError) as error:
@@ -244,12 +255,6 @@ class ConstantTable:
                 f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
             ) from error
         return made.array()
-
-    def _with_bytes(self, name: str) -> Recipe:
-        """A constant that is made of no other. ValueError if it is."""
-        if self.row(name).of is not None:
-            raise ValueError(f"{name} has no bytes")
-        return Source(self.canonical(name))
 
     def in_form(self, name: str, form: KernelForm) -> np.ndarray:
         """A constant in a form: a view of the file if that is how it is stored, else a copy."""
@@ -265,7 +270,8 @@ class ConstantTable:
             form.shapes(row.shape)
         except (ValueError, IndexError) as error:
             raise PackageError(f"the packing is not valid: {error}", where={"tensor": name}, remedy=_DAMAGED) from error
-        return form.of(Source(self.canonical(name)))
+        promised = form.of(Source(self.canonical(name)))
+        return _Made(promised.shape, promised.dtype, lambda: form.of(Source(self._canonical(name, self._copied))))
 
     def _stored(self, name: str, row: StoredConstant) -> np.ndarray:
         if row.strings is not None:
@@ -276,3 +282,29 @@ class ConstantTable:
                     f"a constant cannot be read: {error}", where={"tensor": name}, remedy=_DAMAGED
                 ) from error
         return self.package.array(WEIGHTS, row.dtype, row.stored_shape, row.offset)
+
+    def _copied(self, name: str, row: StoredConstant) -> np.ndarray:
+        """As `_stored`, in memory of its own: making a form may take a while, in which somebody may cut the file."""
+        mapped = self._stored(name, row)
+        if mapped.dtype.hasobject:
+            return mapped
+        copy = np.empty_like(mapped)
+        if not host_memory.copy(copy.ctypes.data, mapped.ctypes.data, mapped.nbytes):
+            raise cut_short()
+        return copy
+
+
+@dataclass(frozen=True, eq=False)
+class _Made(Recipe):
+    """A constant in a form that is made when it is read, of a copy of its bytes."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    make: Callable[[], Recipe]
+
+    @property
+    def key(self) -> Hashable:
+        return id(self)
+
+    def read(self, box: Box) -> np.ndarray:
+        return self.make().read(box)

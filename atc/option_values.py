@@ -78,12 +78,21 @@ def path(flag: str, value: Any) -> Path | None:
 
 def words(flag: str, value: Any) -> tuple[str, ...]:
     """Several words: a sequence, or a text with commas."""
-    return tuple(filter(None, (w.strip() for w in value.split(",")))) if isinstance(value, str) else tuple(value or ())
+    return _texts(value, ",")
 
 
 def names(flag: str, value: Any) -> tuple[str, ...]:
     """Names with semicolons between them, or a sequence."""
-    return tuple(filter(None, (w.strip() for w in value.split(";")))) if isinstance(value, str) else tuple(value or ())
+    return _texts(value, ";")
+
+
+def _texts(value: Any, between: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(filter(None, (w.strip() for w in value.split(between))))
+    found = tuple(value or ())
+    if not all(isinstance(word, str) for word in found):
+        raise TypeError("every item is a text")
+    return found
 
 
 def named_sizes(flag: str, value: str) -> dict[str, int]:
@@ -197,7 +206,7 @@ def shapes(flag: str, value: Any) -> Shapes:
     a size that is neither positive nor -1, E10013 for one beyond 2^31 - 1.
     """
     if isinstance(value, Mapping):
-        return {name: list(dims) for name, dims in value.items()}
+        return {name: [_checked(flag, name, dim) for dim in dims] for name, dims in value.items()}
     parts = [p.strip() for p in (value or "").split(";") if p.strip()]
     is_named = any(":" in p for p in parts)
     found: dict[str | int, Sequence[int | tuple[int, int | None]]] = {}
@@ -272,6 +281,13 @@ def _dim(flag: str, word: str, part: str) -> int | tuple[int, int | None]:
     return sizes[0]
 
 
+def _checked(flag: str, name: Any, dim: Any) -> int | tuple[int, int | None]:
+    """A dim that Python gave: a size, -1, or a pair of sizes of which the second may be None or -1."""
+    low, *high = dim if isinstance(dim, (tuple, list)) else (dim,)
+    words = [str(low), *("-1" if word is None else str(word) for word in high)]
+    return _dim(flag, "~".join(words), f"{name}: {dim}")
+
+
 def _bad_shape(flag: str, part: str, what: str, code: str = "E10002") -> UsageError:
     return UsageError(
         f"--{flag}: {part!r} {what}", code=code, where={"flag": f"--{flag}"},
@@ -280,14 +296,27 @@ def _bad_shape(flag: str, part: str, what: str, code: str = "E10002") -> UsageEr
 
 
 def tilings(flag: str, value: Any) -> Mapping[str, Any]:
-    """Tilings by node name: a mapping made before, or those of a file. TilingRefused names a line that is wrong."""
+    """Tilings by node name: of a mapping (values as in a file, or made before), or those of a file. TilingRefused
+    names a line that is wrong."""
     from codegen.kernels import read_tilings
 
     if isinstance(value, Mapping) or not value:
-        return value or {}
+        return {node: _tilings_of(tilings) for node, tilings in (value or {}).items()}
     try:
         text = Path(value).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--{flag}={value} cannot be read: {error}", code="E13001", where={"flag": f"--{flag}"},
                          remedy="give a text file of lines `node: tiling`") from None  # fmt: skip
     return read_tilings(text)
+
+
+def _tilings_of(value: Any) -> tuple[Any, ...]:
+    """The tilings of one node: a text, a tiling, or several of these. ValueError for a text that is none."""
+    from codegen.kernels import tiling_of
+    from codegen.kernels.tiling import Tiling
+
+    several = [value] if isinstance(value, (str, Tiling)) else value
+    found = tuple(tiling_of(t) if isinstance(t, str) else t for t in several)
+    if not all(isinstance(tiling, Tiling) for tiling in found):
+        raise TypeError("a node has a tiling as text, or several")
+    return found

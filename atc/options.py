@@ -170,6 +170,23 @@ class Options:
     notes: tuple[str, ...] = ()
     """What the user should know of the flags given: those without effect, chips that stand for others."""
 
+    def __post_init__(self) -> None:
+        """Texts, and sequences of words, are read as flags are: `Options(soc_version="910B2")`. UsageError as `of`."""
+        problems, notes = Problems(), list(self.notes)
+        for name, about in declared():
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            listed = isinstance(default, tuple) and about.value == "text" and isinstance(value, (list, tuple))
+            listed = listed and all(isinstance(word, str) for word in value)
+            if value and value != default and (listed or isinstance(value, (str, Mapping))):
+                with problems.gathered():
+                    found = read(about.parse, name, value)
+                    if isinstance(found, values.Noted):
+                        notes += [note for note in found.notes if note not in notes]
+                        found = found.value
+                    object.__setattr__(self, name, found)
+        object.__setattr__(self, "notes", tuple(notes))
+        problems.raise_all()
+
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """The options of flags by name, those of ATC that have no effect among them.
@@ -200,7 +217,7 @@ class Options:
                     raise UsageError(f"--{by[owner]} and --{name} exclude each other", code=code,
                                      where={"flag": f"--{name}"}, remedy="give one of them")  # fmt: skip
                 found[owner], by[owner] = None, name
-                found[owner] = parse(name, value)
+                found[owner] = read(parse, name, value)
                 if isinstance(found[owner], values.Noted):
                     notes += found[owner].notes
                     found[owner] = found[owner].value
@@ -274,6 +291,17 @@ def _command_line(given: Mapping[str, Any]) -> str:
 def _wins(flag: str) -> bool:
     """True for a flag that replaces what another says of the same option."""
     return any(flag in about.overriding for _, about in declared())
+
+
+def read(parse: Parser, flag: str, value: Any) -> Any:
+    """The parser's value; UsageError where what Python gave is of no type that the option takes."""
+    try:
+        return parse(flag, value)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"--{flag} takes no {type(value).__name__} as {repr(value)[:80]}: {error}",
+            where={"flag": f"--{flag}"}, remedy="give it as the flag is written, in one text",
+        ) from error  # fmt: skip
 
 
 def spellings(name: str, about: Option) -> dict[str, tuple[str, Parser]]:

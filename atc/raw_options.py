@@ -78,6 +78,8 @@ def _read(path: Any) -> dict[str, str]:
         whole = parse_json(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise _wrong(f"{path} cannot be read: {error.strerror}", "E13001", "check the path") from None
+    except TypeError:
+        raise _wrong(f"{path!r} is no path", "E13001", "give the path of a file") from None
     except ValueError as error:
         raise _wrong(f"{path} is not JSON: {error}", "E10032", _FORM) from None
     levels = whole.get(_OPTIONS, {}) if isinstance(whole, dict) else None

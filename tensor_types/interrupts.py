@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 
 _SECONDS = 1.0
 """What Python code has to end a command by itself."""
-_LAUNCHES = os.path.join("acl_runtime", "executor", "run.py")
-"""Its functions are the only ones that call kernels."""
+_LAUNCHES = tuple(os.path.join("acl_runtime", "executor", name) for name in ("run.py", "interruptible.py"))
+"""Their functions are the only ones that call kernels."""
 
 
 def end_promptly(codes: Mapping[int, int], say: Callable[[], object] = lambda: None) -> None:
@@ -33,6 +33,20 @@ def end_promptly(codes: Mapping[int, int], say: Callable[[], object] = lambda: N
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         threading.Thread(target=_watch, args=(reader, dict(codes), say), name="interrupts", daemon=True).start()
+
+
+_MARK = "raised_by_a_signal_handler"
+
+
+def note_handler(error: BaseException) -> None:
+    """A signal handler of the program raised it while the main thread waited for a run."""
+    with contextlib.suppress(AttributeError):  # an exception may have slots alone
+        setattr(error, _MARK, True)
+
+
+def is_of_a_handler(error: BaseException) -> bool:
+    """Whether `note_handler` was told so: then it is no fault of the product."""
+    return hasattr(error, _MARK)
 
 
 def _watch(reader: int, codes: Mapping[int, int], say: Callable[[], object]) -> None:

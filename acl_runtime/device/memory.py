@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acl_runtime.device import host_memory
+from acl_runtime import host_memory
 from acl_runtime.device.checks import Checks, program_line
 from acl_runtime.device.codes import Code, DeviceError
 from acl_runtime.device.context import Context

@@ -38,6 +38,7 @@ class Native:
         self.parallel_start = bind(text.PARALLEL_START, number, pointer, pointer)
         self.parallel_resume = bind(text.PARALLEL_RESUME, number, pointer, pointer, number)
         self.parallel_abandon = bind(text.PARALLEL_ABANDON, None, pointer, pointer)
+        self.stop = bind(text.STOP, None, pointer, pointer)
         self.pool_init = bind(text.POOL_INIT, None, pointer)
         self.pool_stop = bind(text.POOL_STOP, None, pointer)
         self.worker_loop = bind(text.WORKER_LOOP, None, pointer, number)

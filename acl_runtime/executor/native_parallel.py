@@ -37,12 +37,22 @@ reset:
   put i64 0 run.head %run
   put i64 0 run.tail %run
   put i64 0 run.host_tail %run
-  put i64 0 run.failed %run
+  ; Whoever stops the run writes `stop` before `failed`, so one of the two is seen.
+  %failed = at run.failed %run
+  store atomic i64 0, ptr %failed seq_cst, align 8
+  %stop.p = at run.stop %run
+  %stop = load atomic i64, ptr %stop.p seq_cst, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %refused, label %set
+refused:
+  call void @restore_float_mode(i64 %mode)
+  ret i64 FAILED
+set:
   put i64 %n run.left %run
   %threads = get i64 pool.threads %pool
   br label %clear
 clear:
-  %w = phi i64 [ 0, %reset ], [ %w.next, %clear ]
+  %w = phi i64 [ 0, %set ], [ %w.next, %clear ]
   %worker = call ptr @worker_state(ptr %pool, i64 %w)
   put i64 -1 worker.error_task %worker
   %w.next = add i64 %w, 1
@@ -91,6 +101,22 @@ define void @executor_parallel_abandon(ptr %run, ptr %pool) {
   %failed = at run.failed %run
   store atomic i64 1, ptr %failed release, align 8
   call void @close_gate(ptr %pool)
+  ret void
+}
+
+; From another thread than the caller's: nothing more of the run begins.
+define void @executor_stop(ptr %run, ptr %pool) {
+entry:
+  %stop = at run.stop %run
+  store atomic i64 1, ptr %stop seq_cst, align 8
+  %serial = icmp eq ptr %pool, null
+  br i1 %serial, label %out, label %workers
+workers:
+  %failed = at run.failed %run
+  store atomic i64 1, ptr %failed seq_cst, align 8
+  call void @wake(ptr %pool, i64 1, i64 1)
+  br label %out
+out:
   ret void
 }
 

@@ -145,19 +145,42 @@ begin:
   br i1 %host, label %out, label %call
 call:
   %grid = get i64 task.grid %task
-  %status = call i64 @run_kernel(ptr %run, i64 0, i64 %i, ptr %task, i64 0, i64 %grid, ptr %scratch)
-  call void @stamp(ptr %run, i64 %i, i64 1)
+  %grain.raw = get i64 task.grain %task
+  %grain.least = call i64 @llvm.smax.i64(i64 %grain.raw, i64 1)
+  %grain = call i64 @llvm.smin.i64(i64 %grain.least, i64 %grid)
+  %in_chunks = get i64 run.in_chunks %run
+  %whole = icmp eq i64 %in_chunks, 0
+  %step = select i1 %whole, i64 %grid, i64 %grain
+  br label %part
+part:
+  %part.begin = phi i64 [ 0, %call ], [ %part.end, %part_done ]
+  %stop.p = at run.stop %run
+  %stop = load atomic i64, ptr %stop.p monotonic, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %out, label %part_run
+part_run:
+  %left = sub i64 %grid, %part.begin
+  %size = call i64 @llvm.smin.i64(i64 %left, i64 %step)
+  %part.end = add i64 %part.begin, %size
+  %status = call i64 @run_kernel(ptr %run, i64 0, i64 %i, ptr %task, i64 %part.begin, i64 %part.end, ptr %scratch)
   %bad = icmp ne i64 %status, 0
-  br i1 %bad, label %failed, label %next
+  br i1 %bad, label %failed, label %part_done
+part_done:
+  %more.parts = icmp slt i64 %part.end, %grid
+  br i1 %more.parts, label %part, label %called
+called:
+  call void @stamp(ptr %run, i64 %i, i64 1)
+  br label %next
 next:
   %i.next = add i64 %i, 1
   br label %loop
 failed:
+  call void @stamp(ptr %run, i64 %i, i64 1)
   put i64 %i run.failed_task %run
   put i64 %status run.failed_status %run
   br label %out
 out:
-  %result = phi i64 [ FINISHED, %loop ], [ %i, %begin ], [ FAILED, %failed ]
+  %result = phi i64 [ FINISHED, %loop ], [ %i, %begin ], [ FAILED, %part ], [ FAILED, %failed ]
   call void @restore_float_mode(i64 %mode)
   ret i64 %result
 }

@@ -52,6 +52,8 @@ RUN = _struct(
         ("n_roots", "<i8"),
         ("queue", "<u8"),  # i32[n_tasks + 1], entries or -1; never wraps, since a task is queued once per run
         ("host_queue", "<u8"),  # i32[n_tasks + 1]
+        ("stop", "<i8"),  # nonzero: somebody wants the execution to end; only Python sets it back
+        ("in_chunks", "<i8"),  # nonzero: serial execution calls kernels by their grain too, so that it can stop
     ],
     [
         ("chunks", "<u8"),  # CHUNKS[n_tasks], valid once the task is ready and shared

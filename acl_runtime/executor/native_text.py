@@ -39,6 +39,7 @@ SERIAL_RESUME = "executor_serial_resume"  # (run, task) -> i64
 PARALLEL_START = "executor_parallel_start"  # (run, pool) -> i64
 PARALLEL_RESUME = "executor_parallel_resume"  # (run, pool, task) -> i64
 PARALLEL_ABANDON = "executor_parallel_abandon"  # (run, pool): stop the run whose AI CPU task failed
+STOP = "executor_stop"  # (run, pool or null): from any thread, while the run executes
 POOL_INIT = "executor_pool_init"  # (pool)
 POOL_STOP = "executor_pool_stop"  # (pool): workers return as soon as they are idle
 WORKER_LOOP = "executor_worker"  # (pool, worker): returns after POOL_STOP
@@ -48,6 +49,7 @@ SYMBOLS = [
     PARALLEL_START,
     PARALLEL_RESUME,
     PARALLEL_ABANDON,
+    STOP,
     POOL_INIT,
     POOL_STOP,
     WORKER_LOOP,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from acl_runtime.executor.graph import Graph
+from acl_runtime.executor.interruptible import Interruptible
 from acl_runtime.executor.native import native
 from acl_runtime.executor.native_state import CHUNKS, EVENT, LINE, RUN, TRACE, address, aligned_zeros
 from acl_runtime.executor.native_text import FINISHED
@@ -52,6 +53,8 @@ class Run:
     times: i64 [n_tasks, 2], begin and end of each task in ns of CLOCK_MONOTONIC (begin of the first chunk, end of the
         last); zeros for a task that did not run. Valid after an execution with `timed=True`, as `events` are.
     native_calls: number of calls into native code so far.
+    is_long: whether executions may take long: then a signal handler of Python, as that of Ctrl-C, runs at once where
+        the main thread executes, and what it raises ends the execution when the chunks under way are done.
     """
 
     def __init__(self, graph: Graph, threads: int, pool: WorkerPool | None) -> None:
@@ -77,6 +80,7 @@ class Run:
 
         self.graph = graph
         self.native_calls = 0
+        self.is_long = False
         self.records: np.ndarray = parts["records"].view(TASK)
         self.records[:] = graph.records
         self.guards = parts["guards"]
@@ -90,6 +94,7 @@ class Run:
         self._state["n_roots"] = len(graph.roots)
         self._state["guards_nbytes"] = graph.guards_nbytes
         self._state["scratch_stride"] = scratch_stride
+        self._chunks_field, self._stop_field = self._state["in_chunks"], self._state["stop"]
         self._times_field, self._trace_field = self._state["times"], self._state["trace"]
         self._trace = np.zeros(0, np.uint8)
         self._events = np.zeros(0, EVENT)
@@ -110,6 +115,7 @@ class Run:
         try:
             self._times_field[0] = address(self.times) if timed else 0
             self._trace_field[0] = self._new_trace() if timed else 0
+            self._chunks_field[0] = self.is_long
             if self._pool is None or self._pool.owner == threading.get_ident():
                 self._execute_serial(host_task)
             else:
@@ -138,27 +144,33 @@ class Run:
         return address(self._trace)
 
     def _execute_serial(self, host_task: Callable[[int], None] | None) -> None:
-        self.native_calls += 1
-        result = self._native.serial_start(self._address)
+        result = self._call(0, self._native.serial_start, self._address)
         while result >= 0:
             _call_host(host_task, result)
-            self.native_calls += 1
-            result = self._native.serial_resume(self._address, result)
+            result = self._call(0, self._native.serial_resume, self._address, result)
         self._raise_failure(result)
 
     def _execute_parallel(self, pool: int, host_task: Callable[[int], None] | None) -> None:
         try:
-            self.native_calls += 1
-            result = self._native.parallel_start(self._address, pool)
+            result = self._call(pool, self._native.parallel_start, self._address, pool)
             while result >= 0:
                 _call_host(host_task, result)
-                self.native_calls += 1
-                result = self._native.parallel_resume(self._address, pool, result)
+                result = self._call(pool, self._native.parallel_resume, self._address, pool, result)
         except BaseException:
             # Workers may still be inside the run.
             self._native.parallel_abandon(self._address, pool)
             raise
         self._raise_failure(result)
+
+    def _call(self, pool: int, function: Callable[..., int], *arguments: int) -> int:
+        """Calls into native code, interruptibly where that may matter."""
+        self.native_calls += 1
+        if not self.is_long or threading.current_thread() is not threading.main_thread():
+            return function(*arguments)
+        try:
+            return Interruptible(function, arguments).call(lambda: self._native.stop(self._address, pool))
+        finally:
+            self._stop_field[0] = 0
 
     def _raise_failure(self, result: int) -> None:
         if result != FINISHED:

@@ -7,7 +7,7 @@ or a PackageError with cause and remedy. It must not know what a section means: 
 from .container import Section, SectionKind
 from .errors import PackageError
 from .model_def import ConstDesc, FusedGraph, NodeDesc, TensorDesc
-from .reader import Package, open_package
+from .reader import Package, cut_short, open_package
 from .strip import strip
 from .writer import HEADER, MODEL, WEIGHTS, Content, write_package
 
@@ -24,6 +24,7 @@ __all__ = [
     "Section",
     "SectionKind",
     "TensorDesc",
+    "cut_short",
     "open_package",
     "strip",
     "write_package",

@@ -20,10 +20,19 @@ from tensor_types.json_text import parse_json
 from . import container, model_def, outer
 from .container import Section, SectionKind
 from .errors import PackageError
+from .large_blocks import ask_for_large_pages
 from .model_def import FusedGraph
 from .writer import HEADER, MAX_HEADER_BYTES, MODEL
 
 _DAMAGED = "the file is damaged or not complete: copy it again or convert the model again"
+
+
+def cut_short() -> PackageError:
+    """The error of a package whose file somebody made shorter."""
+    return PackageError(
+        "the file of the package was made shorter while it is in use",
+        remedy="load the package again; to replace a package, rename the new file to its name",
+    )
 
 
 class Package:
@@ -44,10 +53,7 @@ class Package:
         mapped = self._file.obj
         assert isinstance(mapped, mmap.mmap)
         if mapped.size() < len(self._file):
-            raise PackageError(
-                "the file of the package was made shorter while it is in use",
-                remedy="load the package again; to replace a package, rename the new file to its name",
-            )
+            raise cut_short()
 
     def sections(self) -> tuple[Section, ...]:
         """The table: names, kinds, sizes and digests, of the graph description and the weights too."""
@@ -152,7 +158,9 @@ def _map(path: str | os.PathLike[str]) -> memoryview:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size < outer.HEADER_SIZE:
                 raise PackageError("this is not an .om file", remedy="give a file that atc convert wrote")
-            return memoryview(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ))
+            mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+            ask_for_large_pages(mapped)
+            return memoryview(mapped)
         finally:
             os.close(descriptor)
     except (OSError, ValueError, OverflowError) as error:

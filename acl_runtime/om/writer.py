@@ -22,6 +22,7 @@ from tensor_types.limits import LIMITS
 from . import container, outer
 from .container import Section, SectionKind
 from .errors import PackageError
+from .large_blocks import LargeBlocks
 from .model_def import Attribute, FusedGraph, encode_graph, encode_model
 from .replace_file import replace_file
 
@@ -149,10 +150,11 @@ def _encode_header(header: Mapping[str, Any]) -> bytes:
 
 
 def _write(file: BinaryIO, place: int, name: str, partition: int, offset: int, content: Content) -> Section:
-    file.seek(place)
+    blocks = LargeBlocks(file, place)
     if isinstance(content, Buffer):
         data = _bytes(content)
-        file.write(data)
+        blocks.write(data)
+        blocks.close()
         return Section(name, kind_of(name), partition, offset, len(data), hashlib.sha256(data).digest())
     digest, size = hashlib.sha256(), 0
     # A buffer is hashed while it is written and the next one is made: each takes a third of the time of weights.
@@ -163,8 +165,9 @@ def _write(file: BinaryIO, place: int, name: str, partition: int, offset: int, c
             if hashed is not None:
                 hashed.result()
             hashed = hashing.submit(digest.update, data)
-            file.write(data)
+            blocks.write(data)
             size += len(data)
+    blocks.close()
     return Section(name, kind_of(name), partition, offset, size, digest.digest())
 
 

@@ -71,6 +71,7 @@ class _Steps:
         first = node.emit("Equal", [self.whole, self.count])
         self.before = node.emit("Where", [first, node.ints([0], "none"), behind])
         """Where the new tokens start."""
+        self.pads: Value | None = None
 
     def operands(self) -> tuple[Value, Value, Value]:
         """Queries, keys and values [B, S, heads * size], normalised by head if the node has weights for that."""
@@ -116,10 +117,19 @@ class _Steps:
         present = node.declared.get(name, ())
         if past.shape is not None and len(present) == 4 and str(present[2]) == str(past.shape[2]):
             return node.emit("TensorScatter", [past, new, self.before], {"axis": -2})
-        held = node.emit("Shape", [past], {"start": 2, "end": 3})
-        missing = node.emit("Sub", [node.emit("Max", [self.whole, held]), held])
-        pads = node.emit("Concat", [node.ints([0] * 6, "before"), missing, node.ints([0], "behind")], {"axis": 0})
-        return node.emit("TensorScatter", [node.emit("Pad", [past, pads]), new, self.before], {"axis": -2})
+        room = node.emit("Pad", [past, self.missing(past), None, node.ints([2], "axis")])
+        return node.emit("TensorScatter", [room, new, self.before], {"axis": -2})
+
+    def missing(self, past: Value) -> Value:
+        """Pads of the past for the rows that it lacks. Where data say how many, both presents get one extent."""
+        if self.pads is None:
+            node = self.node
+            held = node.emit("Shape", [past], {"start": 2, "end": 3})
+            missing = node.emit("Sub", [node.emit("Max", [self.whole, held]), held])
+            if missing.content is None:
+                missing = node.emit("Shape", [node.emit("ConstantOfShape", [missing])])
+            self.pads = node.emit("Concat", [node.ints([0], "before"), missing], {"axis": 0})
+        return self.pads
 
     def attention(self, q: Value, k: Value, v: Value) -> Value:
         node, bias, sink = self.node, self.node.input(10), self.node.input(11)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import acl
-from acl_runtime.device import host_memory
+from acl_runtime import host_memory
 
 N = 4096
 NEAR_TOP = (1 << 64) - 8

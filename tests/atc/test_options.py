@@ -11,6 +11,7 @@ import small_models
 import atc as product
 from atc.options import Options, declared
 from atc.usage import SeveralErrors, UsageError
+from tensor_types.errors import OpenAtcError
 
 
 def test_texts_and_values_make_the_same_options():
@@ -21,6 +22,37 @@ def test_texts_and_values_make_the_same_options():
     assert of_text == of_values
     assert of_text.input_shape == {"a:b": [1, -1], "s": []} and of_text.soc_version == ("Ascend910B2", "Ascend310P3")
     assert Options.of({}) == Options()
+
+
+def test_the_dataclass_itself_reads_texts():
+    """A plain string for the tuple of chips was a KeyError deep in a conversion, one chip a letter."""
+    assert Options(soc_version="910b2,310P3") == Options(soc_version=["Ascend910B2", "Ascend310P3"])
+    assert Options(soc_version="910b2,310P3").soc_version == ("Ascend910B2", "Ascend310P3")
+    made = Options(precision_mode="fp16", input_shape="x:1,3~8", out_nodes="a;b", tune="true", budget="7")
+    assert (made.precision_mode, made.input_shape, made.out_nodes) == ("force_fp16", {"x": [1, (3, 8)]}, ("a", "b"))
+    assert made.tune is True and made.budget == 7
+    with pytest.raises(SeveralErrors) as caught:
+        Options(soc_version=("Ascend910B9",), precision_mode="fp17")
+    assert [e.where["flag"] for e in caught.value.errors] == ["--soc_version", "--precision_mode"]
+
+
+@pytest.mark.parametrize("value", [5, 1.5, b"x", object(), [1, None], {"x": [1, "a"]}, [["a"]], "\0", "1" * 5000])
+def test_python_values_of_no_type_that_an_option_takes_are_refused_by_name(value):
+    for name, about in declared():
+        for flag in (name, *about.also):
+            try:
+                Options.of({flag: value})
+            except OpenAtcError as error:
+                assert "--" + flag in error.where.get("flag", ""), error  # noqa: PT017
+
+
+def test_tilings_of_python_are_read_as_lines_are():
+    line = "matmul rows=96 columns=32 panels_outside=0 pack=0 widen=0"
+    [made] = Options.of({"tiling": {"fc": line}}).tiling["fc"]
+    assert str(made) == line and Options(tiling={"fc": made}).tiling == {"fc": (made,)}
+    assert Options.of({"tiling": {"fc": [made]}}).tiling == {"fc": (made,)}
+    with pytest.raises(UsageError):
+        Options.of({"tiling": {"fc": "matmul rows=x"}})
 
 
 def test_every_problem_is_told_in_one_error():

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
+from onnx import helper
 
+import atc
+from acl_runtime import InferSession
 from tensor_types.errors import InvalidModel
-from tests.conformance.contrib_model import both, ours, theirs
+from tests.conformance.contrib_model import both, model, ours, theirs
 
 rng = np.random.default_rng(11)
 
@@ -188,6 +193,24 @@ def test_group_query_attention(case: Case, tmp_path: Path) -> None:
         for b, end in enumerate(ends):
             rows = (b, slice(None), slice(end)) if got.ndim == 4 else (b, slice(end))
             np.testing.assert_allclose(got[rows], want[rows], rtol=1e-4, atol=2e-5)
+
+
+def test_presents_whose_extent_is_data_are_written_natively(tmp_path: Path) -> None:
+    """Nothing says what the total length, a scalar input, has to do with the named past, which is empty at first."""
+    proto = model(GQA, [*step(8), *LATER], HEADS, 3)
+    extents = {"x0": "b s 32", "x1": "b s 16", "x2": "b s 16", "x3": "b 2 p 8", "x4": "b 2 p 8", "x5": "b", "x6": ""}
+    for entry in proto.graph.input:
+        shape = [int(e) if e.isdigit() else e for e in extents[entry.name].split()]
+        entry.CopyFrom(helper.make_tensor_value_info(entry.name, entry.type.tensor_type.elem_type, shape))
+    onnx.save(proto, tmp_path / "m.onnx")
+    result = atc.convert(tmp_path / "m.onnx", tmp_path / "m.om")
+    assert {node["op"] for node in result.aicpu_nodes} <= {"ConstantOfShape"}
+    for count, past in ((5, 0), (1, 5)):
+        feeds = [*step(8, past, count), np.full(2, past + count - 1, np.int32), whole(past + count)]
+        named = {f"x{i}": array for i, array in enumerate(feeds)}
+        wanted = ort.InferenceSession(proto.SerializeToString()).run(None, named)
+        for want, got in zip(wanted, InferSession(0, tmp_path / "m.om").infer(named), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("case", parameters([*OTHERS, *EXPERTS, *BITS]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from codegen.llvm.detect import detect_host_class
 from graph_opt.plan import KernelRecord, PlanInput, Scheduled, TaskOperand, ValueInfo, model_to_json, plan_model
 from tensor_types.dtypes import F16, F32
 from tensor_types.formats import Format, Pad, Permute, Split, panels
-from tensor_types.recipes import Source, cast, permute
+from tensor_types.recipes import Recipe, Source, cast, permute
 
 NEG = elementwise(["neg"])
 
@@ -76,6 +77,25 @@ def test_the_canonical_tensor_comes_back_from_every_form(tmp_path: Path, form: K
     table = ConstantTable(open_package(write(tmp_path / "a.om", form)), _rows(tmp_path / "a.om"))
     assert np.array_equal(table.canonical("w"), W)
     assert np.array_equal(table.in_form("w", FORM).reshape(-1), W.reshape(7, 4, 16).transpose(1, 0, 2).reshape(-1))
+
+
+def test_a_file_cut_while_a_form_is_made_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    """Threads make forms once a session is open: reading the map itself would end the process with SIGBUS."""
+    path = write(tmp_path / "a.om", CANONICAL)
+    table = ConstantTable(open_package(path), _rows(path))
+    form = table.view_or_recipe("w", KernelForm((1, 0), packing=panels(3)))
+    assert isinstance(form, Recipe)
+    child = os.fork()  # a signal ends the child alone
+    if not child:
+        code = 2
+        try:
+            os.truncate(path, 0)
+            form.array()
+        except PackageError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_only_a_chip_takes_is_made_of_what_the_host_takes(tmp_path: Path) -> None:
