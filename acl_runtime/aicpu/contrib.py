@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.aicpu.elementwise import widened
+from acl_runtime.aicpu.elementwise import mean, widened
 from acl_runtime.aicpu.products import convolve
 from acl_runtime.aicpu.quantize import quantize
 from acl_runtime.aicpu.reductions import softmax, wide
@@ -113,20 +113,20 @@ def _with_skip(inputs: Inputs, bias: Any) -> Array:
 def _skip_layer_normalization(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
     kind, beta = np.asarray(inputs[0]).dtype, get(inputs, 3)
     total = _with_skip(inputs, get(inputs, 4))
-    mean = total.mean(axis=-1, keepdims=True)
-    inverse = 1 / np.sqrt(np.square(total - mean).mean(axis=-1, keepdims=True) + attrs.get("epsilon", 1e-12))
-    result = (total - mean) * inverse * wide(inputs[2]) + (0 if beta is None else wide(beta))
-    return result.astype(kind), mean.astype(np.float32), inverse.astype(np.float32), total.astype(kind)
+    middle = mean(total, -1)
+    inverse = 1 / np.sqrt(mean(np.square(total - middle), -1) + attrs.get("epsilon", 1e-12))
+    result = (total - middle) * inverse * wide(inputs[2]) + (0 if beta is None else wide(beta))
+    return result.astype(kind), middle.astype(np.float32), inverse.astype(np.float32), total.astype(kind)
 
 
 @implementation(DOMAIN + "SkipSimplifiedLayerNormalization")
 def _skip_simplified_layer_normalization(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
     kind = np.asarray(inputs[0]).dtype
     total = _with_skip(inputs, get(inputs, 3))
-    inverse = 1 / np.sqrt(np.square(total).mean(axis=-1, keepdims=True) + attrs.get("epsilon", 1e-12))
+    inverse = 1 / np.sqrt(mean(np.square(total), -1) + attrs.get("epsilon", 1e-12))
     result = total * inverse * wide(inputs[2])
-    mean = total.mean(axis=-1, keepdims=True)
-    return result.astype(kind), mean.astype(np.float32), inverse.astype(np.float32), total.astype(kind)
+    middle = mean(total, -1)
+    return result.astype(kind), middle.astype(np.float32), inverse.astype(np.float32), total.astype(kind)
 
 
 # Quantised element-wise operators, pooling and softmax: through f32 and back

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.aicpu.elementwise import is_float, widened
+from acl_runtime.aicpu.elementwise import is_float, mean, widened
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from tensor_types.dtypes import dtype
 from tensor_types.errors import InvalidModel
@@ -239,7 +239,7 @@ def _spatial(x: Array) -> tuple[int, ...]:
 @implementation("GlobalAveragePool")
 def _global_average_pool(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     x = np.asarray(inputs[0])
-    return np.asarray(widened(x).mean(axis=_spatial(x), keepdims=True, dtype=np.float64)).astype(x.dtype)
+    return np.asarray(mean(widened(x).astype(np.float64), _spatial(x))).astype(x.dtype)
 
 
 @implementation("GlobalMaxPool")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.aicpu.elementwise import is_float, widened
+from acl_runtime.aicpu.elementwise import is_float, mean, widened
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
 from acl_runtime.aicpu.shape_ops import axes_of
 
@@ -43,7 +43,7 @@ def _extreme(function: Any, highest: bool) -> Callable[..., Array]:
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceSum": lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
-    "ReduceMean": lambda x, axis, keepdims: np.mean(x, axis=axis, keepdims=keepdims),
+    "ReduceMean": mean,
     "ReduceProd": lambda x, axis, keepdims: np.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
     "ReduceMax": _extreme(np.max, True),
     "ReduceMin": _extreme(np.min, False),
@@ -158,9 +158,9 @@ def _lp_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
-    mean = np.mean(x, axis=axes, keepdims=True)
-    inverse = 1 / np.sqrt(np.mean(np.square(x - mean), axis=axes, keepdims=True) + epsilon)
-    return (x - mean) * inverse, mean, inverse
+    middle = mean(x, axes)
+    inverse = 1 / np.sqrt(mean(np.square(x - middle), axes) + epsilon)
+    return (x - middle) * inverse, middle, inverse
 
 
 def _per_channel(parameter: Any, rank: int) -> Array:
@@ -171,9 +171,9 @@ def _per_channel(parameter: Any, rank: int) -> Array:
 def _layer_normalization(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
     array, bias = np.asarray(inputs[0]), get(inputs, 2)
     axes = tuple(range(attrs.get("axis", -1) % array.ndim, array.ndim))
-    result, mean, inverse = _normalised(wide(array), axes, attrs.get("epsilon", 1e-5))
+    result, middle, inverse = _normalised(wide(array), axes, attrs.get("epsilon", 1e-5))
     result = result * wide(inputs[1]) + (0 if bias is None else wide(bias))
-    return result.astype(array.dtype), mean.astype(np.float32), inverse.astype(np.float32)
+    return result.astype(array.dtype), middle.astype(np.float32), inverse.astype(np.float32)
 
 
 @implementation("RMSNormalization", "SimplifiedLayerNormalization")
@@ -181,7 +181,7 @@ def _rms_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     array = np.asarray(inputs[0])
     axes = tuple(range(attrs.get("axis", -1) % array.ndim, array.ndim))
     x = wide(array)
-    scale = 1 / np.sqrt(np.mean(np.square(x), axis=axes, keepdims=True) + attrs.get("epsilon", 1e-5))
+    scale = 1 / np.sqrt(mean(np.square(x), axes) + attrs.get("epsilon", 1e-5))
     return np.asarray(x * scale * wide(inputs[1])).astype(array.dtype)
 
 
@@ -189,14 +189,15 @@ def _rms_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 def _batch_normalization(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     x = wide(array)
-    scale, bias, mean, variance = (_per_channel(p, array.ndim) for p in inputs[1:5])
-    running = [mean, variance]
+    scale, bias, middle, variance = (_per_channel(p, array.ndim) for p in inputs[1:5])
+    running = [middle, variance]
     if attrs.get("training_mode", 0):
         momentum, axes = attrs.get("momentum", 0.9), (0, *range(2, array.ndim))
-        found = [_per_channel(moment(x, axis=axes), array.ndim) for moment in (np.mean, np.var)]
+        batch = mean(x, axes)
+        found = [_per_channel(moment, array.ndim) for moment in (batch, mean(np.square(x - batch), axes))]
         running = [old * momentum + new * (1 - momentum) for old, new in zip(running, found, strict=True)]
-        mean, variance = found
-    result = (x - mean) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) * scale + bias
+        middle, variance = found
+    result = (x - middle) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) * scale + bias
     kept = (r.reshape(-1).astype(np.asarray(p).dtype) for r, p in zip(running, inputs[3:5], strict=True))
     return result.astype(array.dtype), *kept
 
@@ -220,8 +221,8 @@ def _group_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 def _mean_variance_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     array = np.asarray(inputs[0])
     x, axes = wide(array), tuple(attrs.get("axes", (0, 2, 3)))
-    mean = np.mean(x, axis=axes, keepdims=True)
-    return np.asarray((x - mean) / (np.std(x, axis=axes, keepdims=True) + 1e-9)).astype(array.dtype)
+    distance = x - mean(x, axes)
+    return np.asarray(distance / (np.sqrt(mean(np.square(distance), axes)) + 1e-9)).astype(array.dtype)
 
 
 @implementation("LRN")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import acl
 from tensor_types.errors import OpenAtcError
 from tests.hostile import packages
 
@@ -51,3 +52,4 @@ def test_kernels(tmp_path: Path) -> None:
 
 def test_acl(converted: Path) -> None:
     assert _run("acl_calls", converted, 4) == {"100 calls"}
+    acl.finalize()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -413,3 +414,19 @@ def test_bad_indices_and_unknown_operators() -> None:
             evaluate(op, {}, inputs)
     with pytest.raises(UnsupportedOperator, match="NoSuchOp"):
         evaluate("NoSuchOp", {}, [])
+
+
+def test_means_of_nothing_are_nan_and_say_nothing() -> None:
+    empty = np.zeros((2, 3, 0), np.float32)
+    ones = np.ones(3, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for op, inputs, attrs in (
+            ("ReduceMean", [empty, np.array([2])], {}), ("ReduceMean", [empty, np.array([1])], {}),
+            ("GlobalAveragePool", [empty], {}), ("InstanceNormalization", [empty, ones, ones], {}),
+            ("MeanVarianceNormalization", [empty], {"axes": [0, 2]}), ("LayerNormalization", [empty, ones[:0]], {}),
+            ("BatchNormalization", [empty, ones, ones, ones, ones], {"training_mode": 1}),
+        ):  # fmt: skip
+            for result in evaluate(op, attrs, inputs, 3 if op == "BatchNormalization" else 1):
+                assert np.isnan(result).all(), op
+    assert evaluate("ReduceMean", {}, [empty, np.array([1])], 1)[0].shape == (2, 1, 0)
