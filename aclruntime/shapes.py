@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+
+_DIGITS = 18
+_MOST_ELEMENTS = 1 << 48
 
 
 def parse_shapes(text: str, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -11,11 +15,13 @@ def parse_shapes(text: str, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for part in filter(None, (p.strip() for p in text.split(";"))):
         name, colon, numbers = part.rpartition(":")
         words = [w.strip() for w in numbers.split(",")] if numbers.strip() else []
-        if not colon or not all(w.isdecimal() for w in words):
+        if not colon or not all(w.isdecimal() and len(w) <= _DIGITS for w in words):
             raise RuntimeError(f"'{part}' is no shape: write name:1,3,224,224 and a semicolon between inputs")
         if name not in names:
             raise RuntimeError(f"the model has no input {name}; it has {', '.join(names)}")
         shapes[name] = tuple(map(int, words))
+        if math.prod(shapes[name]) >= _MOST_ELEMENTS:
+            raise RuntimeError(f"input {name} of {list(shapes[name])} has more elements than a memory has")
     missing = [n for n in names if n not in shapes]
     if missing:
         raise RuntimeError(f"no shape is given for input {missing[0]}")

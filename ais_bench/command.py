@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -41,9 +42,17 @@ def _yes(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"{text!r} is neither yes nor no")
 
 
+_DIGITS = 18
+"""More than that no number of a command has: sizes, batches and devices end before."""
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal() and len(text) <= _DIGITS
+
+
 def _at_least(low: int) -> Any:
     def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < low:
+        if not _is_number(text) or int(text) < low:
             raise argparse.ArgumentTypeError(f"{text!r} is no number from {low} on")
         return int(text)
 
@@ -96,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 after a line that says what went wrong (2 for wrong options)."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if any("\0" in value for value in vars(options).values() if isinstance(value, str)):
+        parser.error("a value holds a byte of 0, which no path and no name has")
     for name, why in _REFUSED.items():
         if getattr(options, name) is not None:
             parser.error(f"--{name} does nothing here: {why}")
@@ -124,7 +135,7 @@ def _say(text: str) -> None:
 
 def _devices(text: str) -> list[int]:
     words = str(text).split(",")
-    if not all(w.isdecimal() and int(w) <= _LAST_DEVICE for w in words) or len(set(words)) < len(words):
+    if not all(_is_number(w) and int(w) <= _LAST_DEVICE for w in words) or len(set(words)) < len(words):
         raise RuntimeError(f"--device {text}: different numbers from 0 to {_LAST_DEVICE} are wanted")
     return [int(w) for w in words]
 
@@ -213,7 +224,7 @@ def _measure(session: InferSession, options: argparse.Namespace) -> None:
     for row in summary.lines(options.display_all_summary):
         _say(row)
     if folder is not None:
-        summary.write(folder.with_name(f"{folder.name}_summary.json"), _arguments(options))
+        summary.write(folder.parent / f"{folder.name}_summary.json", _arguments(options))
 
 
 def _set_shapes(session: InferSession, options: argparse.Namespace) -> None:
@@ -224,7 +235,7 @@ def _set_shapes(session: InferSession, options: argparse.Namespace) -> None:
         session.set_dynamic_batchsize(options.dymBatch)
     elif options.dymHW:
         words = options.dymHW.split(",")
-        if len(words) != 2 or not all(w.strip().isdecimal() for w in words):
+        if len(words) != 2 or not all(_is_number(w) for w in words):
             raise RuntimeError(f"--dymHW {options.dymHW}: height,width is wanted")
         session.set_dynamic_hw(*map(int, words))
     elif options.dymDims:
@@ -237,7 +248,7 @@ def _set_shapes(session: InferSession, options: argparse.Namespace) -> None:
 
 def _sizes(options: argparse.Namespace) -> list[int]:
     words = (options.outputSize or "").split(",") if options.outputSize else []
-    if not all(w.strip().isdecimal() for w in words):
+    if not all(_is_number(w) for w in words):
         raise RuntimeError(f"--outputSize {options.outputSize}: numbers with commas are wanted")
     return [int(w) for w in words]
 
@@ -287,7 +298,7 @@ def _write(path: Path, array: np.ndarray, format_: str) -> None:
         elif format_ == "BIN":
             file.write(array.tobytes())
         else:
-            np.savetxt(file, array.reshape(array.shape[0] if array.ndim else 1, -1))
+            np.savetxt(file, array.reshape(array.shape[0] if array.ndim else 1, math.prod(array.shape[1:])))
     os.replace(part, path)
 
 

@@ -40,7 +40,7 @@ def grouped(groups: list[list[Path]], inputs: int) -> list[list[Path]]:
     if len(groups) == inputs:
         return groups
     files = [f for g in groups for f in g]
-    if all(len(g) == 1 for g in groups) and len(files) % inputs == 0:
+    if files and all(len(g) == 1 for g in groups) and len(files) % inputs == 0:
         return [files[i::inputs] for i in range(inputs)]
     raise RuntimeError(f"{len(groups)} inputs given, the model has {inputs}")
 
@@ -63,6 +63,8 @@ class Batches:
         is_open = any(d < 0 for desc in descs for d in desc.shape)
         self.per_batch = 1 if is_open or not sizes[0] else max(1, descs[0].realsize // sizes[0])
         for size, desc in zip(sizes, descs, strict=True):
+            if not is_open:
+                _require_room(desc)
             if not is_open and (not size or desc.realsize % size):
                 raise RuntimeError(f"files of {size} bytes do not fill input {desc.name} of {desc.realsize} bytes")
         self.runs = -(-len(groups[0]) // self.per_batch)
@@ -87,6 +89,7 @@ def made_up(descs: Sequence[aclruntime.tensor_desc], kind: str) -> list[np.ndarr
         if any(d < 0 for d in desc.shape):
             raise RuntimeError(f"the shape of input {desc.name} is open: give --dymShape or --input")
         element = np.dtype(desc.datatype.value)
+        _require_room(desc)
         data = np.zeros(desc.shape, element)
         if kind == "random":
             data = random.random(desc.shape).astype(element) if element.kind == "f" else data
@@ -94,6 +97,13 @@ def made_up(descs: Sequence[aclruntime.tensor_desc], kind: str) -> list[np.ndarr
                 data = random.integers(0, 2, desc.shape, dtype=element)
         feeds.append(data)
     return feeds
+
+
+def _require_room(desc: aclruntime.tensor_desc) -> None:
+    try:
+        np.empty(desc.realsize, np.uint8)
+    except (ValueError, MemoryError) as error:
+        raise RuntimeError(f"there is no room for input {desc.name} of {desc.realsize} bytes") from error
 
 
 def _joined(parts: list[np.ndarray], desc: aclruntime.tensor_desc) -> np.ndarray:

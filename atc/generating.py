@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,16 +85,30 @@ class Words:
                 "text needs the package tokenizers", where={"flag": "--prompt"},
                 remedy="pip install openatc[text], or give --prompt-tokens",
             ) from error  # fmt: skip
-        try:
+        self._path = path
+        with self._asked():
             self._tokenizer: Any = Tokenizer.from_file(str(path))
-        except Exception as error:  # the package raises bare Exceptions
-            raise InvalidModel(f"{path} is no tokenizer: {error}", remedy="export the tokenizer again") from error
+            # A prompt is as long as its text, whatever training left in the file.
+            self._tokenizer.no_padding()
+            self._tokenizer.no_truncation()
 
     def tokens(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text).ids)
+        with self._asked():
+            return list(self._tokenizer.encode(text).ids)
 
     def text(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(tokens)))
+        with self._asked():
+            return str(self._tokenizer.decode(list(tokens)))
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # bare Exceptions of the package, and panics, which are none
+            raise InvalidModel(f"{self._path} is no tokenizer: {error}",
+                               remedy="export the tokenizer again") from error  # fmt: skip
 
 
 class Stream:

@@ -10,7 +10,7 @@ import pytest
 from acl_programs import dynamic_model, negative_model, static_model
 from converted import converted
 
-from ais_bench.command import main
+from ais_bench.command import _write, main
 
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
@@ -61,7 +61,12 @@ def test_dynamic_shapes_from_the_option_and_from_the_files(tmp_path: Path) -> No
     ("arguments", "words"),
     [(["--model", "absent.om"], "no model"), (["--model", "m.om", "--input", "absent.npy"], "no file or folder"),
      (["--model", "m.om", "--dymShape", "y:1"], "no input y"), (["--model", "m.om", "--dymShape", "x=1"], "no shape"),
-     (["--model", "m.om"], "is open"), (["--model", "m.om", "--dymBatch", "2"], "no gears")],
+     (["--model", "m.om"], "is open"), (["--model", "m.om", "--dymBatch", "2"], "no gears"),
+     (["--model", "m.om", "--input", ","], "0 inputs given"), (["--model", "m.om", "--dymHW", "9" * 5000], "width"),
+     (["--model", "m.om", "--device", "9" * 5000], "different numbers"),
+     (["--model", "m.om", "--outputSize", "9" * 5000], "numbers with commas"),
+     (["--model", "m.om", "--dymShape", f"x:{9 * 10**17},3"], "than a memory has"),
+     (["--model", "m.om", "--dymShape", f"x:{9 * 10**12},3"], "no room")],
 )  # fmt: skip
 def test_mistakes_are_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
@@ -71,6 +76,18 @@ def test_mistakes_are_told_in_a_line(
     assert main(arguments) == 1
     error = capsys.readouterr().err
     assert words in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,), (2, 3, 2), ()])
+def test_text_has_a_line_for_each_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    _write(tmp_path / "a.txt", np.ones(shape, np.float32), "TXT")
+    assert len((tmp_path / "a.txt").read_text().splitlines()) == (shape[0] if shape else 1)
+
+
+def test_a_byte_of_zero_is_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--model", "m.om", "--output", "\0"])
+    assert stop.value.code == 2 and "byte of 0" in capsys.readouterr().err
 
 
 def test_what_does_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from counting_model import V, build, continued  # noqa: E402
 
 from atc.command_line import main  # noqa: E402
+from atc.generating import Words  # noqa: E402
+from tensor_types.errors import InvalidModel  # noqa: E402
 
 PROMPT = [3, 17, 5]
 
@@ -96,3 +98,25 @@ def test_a_wrong_configuration_names_its_field(
     (tmp_path / "genai_config.json").write_text(json.dumps(change))
     assert run(tmp_path, "--prompt-tokens", folder / "p.npy") != 0
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "refused"),
+    [
+        # What training left in a file neither cuts a prompt nor fills it up: this one took 4 GB for three words.
+        ("padding", {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+                     "pad_type_id": 0, "pad_token": "w0"}, False),
+        ("truncation", {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}, False),
+        # A panic of the package is no Exception; an unknown word without a token for it is one without a type.
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAA"}, True),
+        ("model", {"type": "WordLevel", "vocab": {"w3": 3}, "unk_token": "none"}, True),
+    ],
+)  # fmt: skip
+def test_tokenizers_of_strangers(folder: Path, tmp_path: Path, field: str, value: object, refused: bool) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**tokenizer, field: value}))
+    if refused:
+        with pytest.raises(InvalidModel, match="no tokenizer"):
+            Words(tmp_path / "tokenizer.json").tokens("w3 x")
+    else:
+        assert Words(tmp_path / "tokenizer.json").tokens("w3 w17 w5") == PROMPT

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.hostile import children
 
 KINDS = {"packages": "packages", "models": "models", "programs": "programs", "acl": "acl_calls", "aicpu": "aicpu", "files": "files",
-         "kernels": "kernels", "interruptions": "interruptions"}  # fmt: skip
+         "kernels": "kernels", "commands": "commands", "interruptions": "interruptions"}  # fmt: skip
 
 
 def main() -> int:

@@ -124,7 +124,7 @@ class Case:
         path = self.folder / ("given.npy" if kind == "array" else "given")
         try:
             if kind in _JSON:
-                path.write_bytes(_json(draw, _JSON[kind][0]))
+                path.write_bytes(changed_json(draw, _JSON[kind][0]))
                 _JSON[kind][1](path)
             elif kind in _TEXT:
                 path.write_bytes(_text(draw, _TEXT[kind][0]))
@@ -134,7 +134,7 @@ class Case:
                     return "no text"
                 _TEXT[kind][1](path)
             elif kind == "folder":
-                (self.folder / "genai_config.json").write_bytes(_json(draw, _GENAI))
+                (self.folder / "genai_config.json").write_bytes(changed_json(draw, _GENAI))
                 roles_of(self.session, read_folder(self.folder).names)
             elif kind == "array":
                 path.write_bytes(_bytes(draw, self.array))
@@ -171,7 +171,7 @@ class Case:
             images.decode_png(data, picture, room)
 
 
-def _json(draw: random.Random, value: Any) -> bytes:
+def changed_json(draw: random.Random, value: Any) -> bytes:
     kind = draw.random()
     if kind < 0.05:
         return (draw.choice("[{") * 1).encode() + b'"a":[' * draw.choice([3, 100000]) if kind < 0.02 else b"[" * 100000
