@@ -41,6 +41,7 @@ from graph_opt.plan import COPY_GUARD, ModelPlan, model_to_json, plan_model
 from graph_opt.plan.bounds import live_bytes
 from graph_opt.precision.choose_precision import ChoosePrecision
 from graph_opt.precision.lists import ATC_DEFAULT, DEFAULT
+from graph_opt.quantisation import ChooseNarrowProducts
 from tensor_types.dims import evaluate
 from tensor_types.dims import names as dim_names
 
@@ -86,6 +87,10 @@ class ConvertResult:
     """What became of flags that change nothing, and of chips that stand for others: a sentence each."""
     options: dict[str, str] = field(default_factory=dict)
     """Options that differ from their defaults, where no other key shows them."""
+    quantised: list[str] = field(default_factory=list)
+    """Products that multiply bytes because of --dynamic_quantisation, by node."""
+    quantisation_error: dict[str, float] | str = field(default_factory=dict)
+    """What that changes: relative L2 by output, measured on seeded inputs, or why it was not measured."""
     tuning: str = ""
     """What --tune found, in a line."""
     package_bytes: int = 0
@@ -100,11 +105,12 @@ class ConvertResult:
 
     def report(self) -> dict[str, Any]:
         """The part that depends on model, flags and code alone: it goes into the package."""
-        left_out = {"package", "package_bytes", "seconds", "compiled_kernels", "cached_kernels", "tuning"}
+        left_out = {"package", "package_bytes", "seconds", "compiled_kernels", "cached_kernels", "tuning",
+                    "quantisation_error"}  # fmt: skip
         return {k: v for k, v in vars(self).items() if k not in left_out}
 
     def lines(self) -> list[str]:
-        """At most eleven lines for people, one for each chip and one a note."""
+        """At most twelve lines for people, one for each chip and one a note."""
         fused = ", ".join(f"{count} {family}" for family, count in sorted(self.fused.items(), key=lambda f: -f[1]))
         lines = [
             f"package    {self.package} ({self.package_bytes / 1e6:.1f} MB)",
@@ -125,11 +131,19 @@ class ConvertResult:
         if self.warnings:
             more = f" (and {len(self.warnings) - 1} more, see --json)" if len(self.warnings) > 1 else ""
             lines.append(f"warning    {self.warnings[0]}{more}")
+        if self.quantised:
+            lines.append(f"quantised  {self._quantised_line()}")
         if self.tuning:
             lines.append(f"tuning     {self.tuning}")
         lines += [f"note       {note}" for note in self.notes]
         lines.append("time       " + ", ".join(f"{stage} {s:.2f} s" for stage, s in self.seconds.items()))
         return lines
+
+    def _quantised_line(self) -> str:
+        error = self.quantisation_error
+        outputs = ", ".join(f"{name} {e:.2%}" for name, e in error.items()) if isinstance(error, dict) else error
+        measured = f"relative L2 on seeded inputs: {outputs}" if isinstance(error, dict) else f"not measured: {outputs}"
+        return f"{len(self.quantised)} products to bytes at run time; {measured}"
 
     def _dtypes_line(self) -> str:
         counts = ", ".join(f"{n} in {dtype}" for dtype, n in self.dtypes.items() if n)
@@ -174,8 +188,9 @@ def convert(
     disabled = options.passes_left_out
     shared = without(shared_passes(), disabled)
     host_passes = target_passes(
-        kernels([host, portable_class]), options.precision_mode, classes, options.high_precision
-    )
+        kernels([host, portable_class]), options.precision_mode, classes, options.high_precision,
+        options.quantises_dynamically,
+    )  # fmt: skip
     steps = without(host_passes, disabled)
     check_package(package, "--output", [source, *([sign] if sign is not None else [])])
     with progress.stage("optimise"):
@@ -231,6 +246,7 @@ def convert(
         warnings=graph.warnings,
         notes=[*options.notes, *matched],
         options=options.report(),
+        quantised=[name for s in steps if isinstance(s, ChooseNarrowProducts) for name in s.quantised],
         **_precision(steps),
         **_memory(planned),
     )
@@ -269,6 +285,13 @@ def convert(
         if tuned is not None:
             package.with_suffix(".tilings").write_text(tilings_text(tilings))
             result.tuning = tuned.line()
+    if result.quantised:
+        from atc.quantisation_error import (
+            quantisation_error,  # converts and runs models, which no other conversion does
+        )
+
+        with progress.stage("compare"):
+            result.quantisation_error = quantisation_error(source, package, options, header)
     result.seconds = progress.seconds
     return result
 

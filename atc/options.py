@@ -116,8 +116,13 @@ class Options:
         (), "ini file of variants by operator type or node name", op_precision_mode, value="path", reported=False
     )
     high_precision: bool = option(
-        False, "convolutions are sums over their windows, without Winograd's shorter way", values.boolean, value="",
+        False, "convolutions are sums over their windows, without Winograd's shorter way; nothing is quantised",
+        values.boolean, value="",
         also={"op_select_implmode": (values.implementation_mode, ", ".join(values.IMPLEMENTATION_MODES))},
+    )  # fmt: skip
+    dynamic_quantisation: bool = option(
+        False, "products whose weights are codes of 8 bits or fewer round their other operand to bytes at run time",
+        values.boolean, value="",
     )  # fmt: skip
     custom_op: tuple[str, ...] = option(
         (), "module, or .py file, that registers custom operators", values.words, several=True, reported=False
@@ -224,6 +229,8 @@ class Options:
         with problems.gathered():
             _check_together(found)
         problems.raise_all()
+        if found.get("high_precision") and found.get("dynamic_quantisation"):
+            notes.append("--high_precision goes before --dynamic_quantisation: no product is quantised")
         return cls(**found, notes=tuple(filter(None, notes)), command_line=_command_line(given))
 
     command_line: str = field(default="atc --framework=5", compare=False)
@@ -234,6 +241,11 @@ class Options:
         """Names of graph passes that are not run, by whatever flag."""
         folding = () if self.oo_constant_folding else ("fold-constants",)
         return frozenset((*self.disable_pass, *self.fusion_switch_file, *folding))
+
+    @property
+    def quantises_dynamically(self) -> bool:
+        """Whether products with codes quantise their other operand, which --high_precision forbids."""
+        return self.dynamic_quantisation and not self.high_precision
 
     @property
     def operator_wishes(self) -> Wishes:

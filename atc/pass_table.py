@@ -26,6 +26,7 @@ class PassRow:
 
 
 _TABLE = (
+    PassRow("fuse-dequantisation", "Codes made numbers by Cast, Sub and Mul become DequantizeLinear."),
     PassRow("fold-shapes", "Arithmetic on shapes that inference has already done leaves the graph."),
     PassRow("fold-constants", "Nodes whose inputs are constants are computed at convert time."),
     PassRow("remove-identities", "Nodes whose result is one of their inputs, bit for bit, go."),

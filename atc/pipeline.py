@@ -37,6 +37,7 @@ from graph_opt.quantisation import (
     ExpandQuantisation,
     ExpandQuantisedLstm,
     FoldZeroPoints,
+    FuseDequantisation,
     FuseNarrowProducts,
     FuseQdqProducts,
     LegaliseIntegerConvolutions,
@@ -84,6 +85,7 @@ def simplification() -> list[Pass]:
 def shared_passes() -> list[Pass]:
     """What is done once, whatever the targets: simplify, bring quantisation to products, fuse by meaning."""
     return [
+        FuseDequantisation(),
         *simplification(),
         SplitWideOperators(),
         FlattenIf(),
@@ -114,11 +116,13 @@ def shared_passes() -> list[Pass]:
 
 
 def target_passes(
-    kernels: Kernels, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES, high_precision: bool = False
-) -> list[Pass]:
+    kernels: Kernels, precision_mode: str = DEFAULT, overrides: Overrides = _NO_OVERRIDES,
+    high_precision: bool = False, dynamic_quantisation: bool = False,
+) -> list[Pass]:  # fmt: skip
     """What the graph for the kernels' targets goes through: choose dtypes, lay out, fuse what the kernels can do.
 
-    With `high_precision` kernels add in the order that the operators' definitions have.
+    With `high_precision` kernels add in the order that the operators' definitions have; with `dynamic_quantisation`
+    products with weights of codes multiply bytes.
     """
     halves = any(t.kind == "chip" and not t.cube.rate(F32) for t in kernels.targets)
     return [
@@ -127,7 +131,7 @@ def target_passes(
         FoldZeroPoints(),
         LegaliseIntegerMatmuls(kernels),
         LegaliseIntegerConvolutions(kernels),
-        ChooseNarrowProducts(kernels),
+        ChooseNarrowProducts(kernels, dynamic_quantisation),
         ExpandResize(kernels, evaluate),
         FuseAttention(kernels),
         MergeSiblingMatmuls(kernels),

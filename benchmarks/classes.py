@@ -13,8 +13,10 @@ CLASSES = {
     "fp32": (OURS, ("onnxruntime", "openvino")),
     "bf16": ("ours-bf16", ("openvino-bf16",)),
     "int8": (OURS, ("onnxruntime", "openvino")),
+    "int8-quantising": ("ours-quantising", ("onnxruntime", "openvino")),
 }
-"""The contender that is ours and its peers; bf16 is a mode in which the models of fp32 run."""
+"""The contender that is ours and its peers; bf16 is a mode in which the models of fp32 run, and int8-quantising is what
+OpenVINO does with weights of codes by default, where our default multiplies the numbers of the model."""
 assert {name for ours, peers in CLASSES.values() for name in (ours, *peers)} <= set(CONTENDERS)
 
 
@@ -33,7 +35,7 @@ def standings(cases: Iterable[dict[str, Any]]) -> dict[str, Standing]:
     found: dict[str, list[tuple[float, str]]] = {}
     for case in cases:
         for name, (ours, peers) in CLASSES.items():
-            if (case["class"] == "int8") != (name == "int8"):
+            if (case["class"] == "int8") != name.startswith("int8"):
                 continue
             records = case["contenders"]
             timed = [records[p] for p in peers if "median_ms" in records.get(p, {})]

@@ -23,7 +23,13 @@ def _block_matmul(inputs: Inputs, attrs: Attrs, _: int) -> Array:
         weight = weight - spread(inputs[3], 0, codes.shape[0])
     weight = weight * spread(scales, 0, codes.shape[0])
     if get(inputs, 4) is not None:
-        a = a.astype(np.float32) * spread(inputs[4], a.ndim - 1, a.shape[-1])
+
+        def of_a(value: object) -> Array:
+            each = np.asarray(value)
+            return np.repeat(each, a.shape[-1] // max(each.shape[-1], 1), -1)
+
+        lows = get(inputs, 6)
+        a = a.astype(np.float32) * of_a(inputs[4]) + (0 if lows is None else of_a(lows))
     wanted = attrs.get("result_dtype")
     return np.matmul(widened(a), weight).astype(dtype(wanted).numpy if wanted else np.asarray(inputs[0]).dtype)
 
@@ -32,7 +38,11 @@ def _block_matmul(inputs: Inputs, attrs: Attrs, _: int) -> Array:
 def _quantize_blocks(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, ...]:
     x = np.asarray(inputs[0]).astype(np.float32)
     parts = x.reshape(*x.shape[:-1], -1, int(attrs["block_size"]))
-    scales = np.abs(parts).max(axis=-1) / np.float32(127)
+    lows = parts.min(axis=-1) if attrs.get("lows") else None
+    largest = np.abs(parts).max(axis=-1) if lows is None else parts.max(axis=-1) - lows
+    scales = largest / np.float32(127 if lows is None else 255)
     factors = np.float32(1) / np.where(scales == 0, np.float32(1), scales)
-    codes = np.rint(parts * factors[..., None]).astype(np.int8)
-    return codes.reshape(x.shape), scales, codes.sum(axis=-1, dtype=np.int32).astype(np.float32)
+    moved = parts if lows is None else parts - lows[..., None]
+    codes = np.rint(moved * factors[..., None]).astype(np.int8 if lows is None else np.uint8)
+    sums = codes.sum(axis=-1, dtype=np.int32).astype(np.float32)
+    return codes.reshape(x.shape), scales, sums, *(() if lows is None else (lows,))

@@ -157,6 +157,7 @@ CONTENDERS: dict[str, Contender] = {
     OURS: Ours(),
     "ours-dynamic": Ours(static=False),
     "ours-bf16": Ours(flags={"precision_mode": "allow_mix_precision_bf16"}, reduced=True),
+    "ours-quantising": Ours(flags={"dynamic_quantisation": "true"}),
     "onnxruntime": OnnxRuntime(),
     "openvino": OpenVino(),
     "openvino-bf16": OpenVino("bf16", reduced=True),

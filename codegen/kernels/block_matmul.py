@@ -3,7 +3,8 @@
 The codes are multiplied as they lie: c = sum over blocks of ((a @ codes) - zeros * sum(a)) * scales, each term an
 epilogue on the accumulators of its block. They are packed in panels, those below 8 bits in words (`bits` of TMATMUL).
 With many rows of numbers, a panel is converted once for them instead (`widen`). Where a comes as codes too
-(QuantizeBlocks), products of bytes are summed in i32 and a's own scale joins the term.
+(QuantizeBlocks), products of bytes are summed in i32, part by part, each with its own scale of a; where these count
+from the least number of their part, that times the sum of the codes joins them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from codegen.kernels.attached import Attached, store_results
 from codegen.kernels.conv_core import panel_width
 from codegen.kernels.elementwise import ElementwiseEmitter, Operand
 from codegen.kernels.memory_paths import MemoryPaths, accumulator_dtype
+from codegen.kernels.narrow_weight import weight_of
 from codegen.kernels.operands import NotLowerable, block_extent, body_of, outer_outputs, outer_values, shape_of
 from codegen.kernels.region_space import Space
 from codegen.kernels.region_task import KernelTask
@@ -28,7 +28,7 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, product
-from tensor_types.dtypes import F32, U8, U32, DType
+from tensor_types.dtypes import F32, I32, U8, U32, DType
 from tensor_types.formats import PLAIN, code_panels, panels
 
 _MOST_ROWS = 192
@@ -47,57 +47,6 @@ class BlockMatmulTiling(Tiling, kind="block_matmul", place="host"):
     rows: int
     columns: int
     widen: bool = False
-
-
-@dataclass(frozen=True)
-class Weight:
-    """The right operand: codes [k, n], and for blocks of `block` k and each column a scale and a zero.
-
-    `middle` is the zero where one number serves all, `zeros` the constant otherwise.
-    """
-
-    codes: Value
-    scales: Value
-    zeros: Value | None
-    middle: float
-    k: int
-    n: int
-    block: int
-
-    @property
-    def bits(self) -> int:
-        """Of codes in words; 0 where a code has a byte of its own."""
-        return self.codes.dtype.bits if self.codes.dtype.bits < 8 else 0
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.k // self.block)
-
-
-def weight_of(anchor: Node, values: dict[str, Value]) -> Weight:
-    """Reads the right operand of a BlockMatMul; NotLowerable for a form that has no kernel."""
-
-    def outer(index: int) -> Value | None:
-        value = anchor.input(index)
-        return None if value is None else values.get(value.name, value)
-
-    codes, scales, zeros = (outer(i) for i in (1, 2, 3))
-    assert codes is not None and scales is not None
-    if codes.recipe is None or scales.recipe is None or (zeros is not None and zeros.recipe is None):
-        raise NotLowerable("codes, scales or zeros that only the run knows")
-    k, n = codes.recipe.shape
-    block = min(int(anchor.attrs.get("block_size", 0)) or k, k)  # type: ignore[call-overload]
-    if codes.dtype.bits < 8 and codes.dtype.kind != "uint":
-        raise NotLowerable(f"{codes.dtype} codes in words: they are unsigned")
-    if codes.dtype.bits < 8 and (k % (32 // codes.dtype.bits) or (block % (32 // codes.dtype.bits) and block != k)):
-        raise NotLowerable(f"blocks of {block} of {k} codes of {codes.dtype.bits} bits are no whole words")
-    middle = 0.0
-    if zeros is not None:
-        assert zeros.recipe is not None
-        numbers = np.asarray(zeros.recipe.array()).astype(np.float32)
-        if numbers.size and (numbers == numbers.flat[0]).all():
-            zeros, middle = None, float(numbers.flat[0])
-    return Weight(codes, scales, zeros, middle, k, n, block)
 
 
 def lower_block_matmul(node: Node, target: Target, tiling: Tiling | None = None) -> list[Record]:
@@ -124,12 +73,17 @@ class _Lowering:
         self.weight = weight_of(self.anchor, self.values)
         self.a = self._outer(0)
         self.quantised = self.a.dtype.is_integer
+        self.lows = self.anchor.input(6)
         self.attached = Attached(rest, self.values, [self.anchor.output.name])
         self.outputs = outer_outputs(node)
         self.task = KernelTask(node, "block_matmul", target)
         self.paths = MemoryPaths(self.task, target)
-        if self.quantised and self.weight.k % self.weight.block:
-            raise NotLowerable("codes of both operands in blocks that do not divide k")
+        if self.quantised:
+            parts = shape_of(self._outer(4))[-1]
+            self.a_part = self.weight.k // parts if isinstance(parts, int) and parts else 0
+            k, block = self.weight.k, self.weight.block
+            if not self.a_part or k % parts or block % self.a_part or k % block:
+                raise NotLowerable("codes of both operands in blocks that do not divide k")
 
     def _outer(self, index: int) -> Value:
         value = self.anchor.inputs[index]
@@ -198,7 +152,10 @@ class _Lowering:
     def _terms(self) -> None:
         weight = self.weight
         whole, rest = divmod(weight.k, weight.block)
-        self.part, self.term = self._tile(accumulator_dtype(self.a.dtype)), self._tile(F32)
+        self.part, self.number = self._tile(accumulator_dtype(self.a.dtype)), self._tile(F32)
+        self.term = self._tile(F32) if weight.blocks > 1 else self.number
+        if self.quantised and self.lows is not None:
+            self._prepare_sums_of_codes()
         if whole == 1:
             self._add_term(0, weight.block)
         elif whole:
@@ -209,44 +166,98 @@ class _Lowering:
 
     def _add_term(self, q: Dim, size: int) -> None:
         """acc += ((a @ codes) - zeros * sum(a)) * scales for block q of `size` k."""
-        weight, task = self.weight, self.task
-        shifted = weight.zeros is not None or weight.middle != 0
-        sums = self._sums_of_a(q, size) if shifted else None
-        scales = self._parameter(weight.scales, q)
-        zeros = None if weight.zeros is None else self._parameter(weight.zeros, q)
-        start, group = weight.block * q, self.group
-        a = self._left(start, (size,) if group == 1 else (size // group, group))
-        attrs = {"bits": weight.bits} if weight.bits else {}
-        task.matmul(self.part, a, self._right(start, size), nm=1, nk=len(a.shape) - 1, **attrs)
-        term: View = self.part
-        if self.quantised:
-            task.cvt(self.term, term)
-            term = self.term
-        if sums is not None and zeros is None:
-            task.fma(self.term, sums, -weight.middle, term)
-        elif sums is not None:
-            assert zeros is not None
-            shift = self._tile(F32)
-            task.mul(shift, sums, zeros)
-            task.sub(self.term, term, shift)
-        term = self.term if sums is not None else term
-        if self.quantised:
-            task.mul(self.term, term, self._of_a(4, q))
-        if weight.blocks == 1:
+        task, scales = self.task, self._parameter(self.weight.scales, q)
+        term = self._sum_of_parts(q) if self.quantised else self._sum_of_numbers(q, size)
+        if self.weight.blocks == 1:
             task.mul(self.acc, term, scales)
         else:
             task.fma(self.acc, term, scales, self.acc)
 
+    def _sum_of_numbers(self, q: Dim, size: int) -> View:
+        """(a @ codes) - zeros * sum(a) over block q of `size` k."""
+        product = self._product(self.part, self.weight.block * q, size)
+        return self._less_zeros(product, q, lambda: self._sums_of_a(q, size))
+
+    def _sum_of_parts(self, q: Dim) -> View:
+        """The same of codes: each part of a in block q has its scale and, above its low, counts from 0."""
+        count = self.weight.block // self.a_part
+        if count == 1:
+            self._add_part(self.number, q, q, True)
+            return self.number
+        total = self.term if self.weight.blocks > 1 else self.acc
+        self.task.expands(total, 0.0)
+        with self.task.loop("p", count) as p:
+            self._add_part(total, q, count * q + p, False)
+        return total
+
+    def _add_part(self, total: View, q: Dim, p: Dim, first: bool) -> None:
+        """total (+)= scale * (a @ codes - zeros * sum) + low * (sum of codes - zeros) for part p of a, in block q."""
+        task, size, number = self.task, self.a_part, self.number
+        counts = None if self.lows is None else self._sums_of_codes(q, p)
+        product = self._product(self.part, size * p, size)
+        task.cvt(number, product)
+        self._less_zeros(number, q, lambda: self._of_a(5, p))
+        if first:
+            task.mul(total, number, self._of_a(4, p))
+        else:
+            task.fma(total, number, self._of_a(4, p), total)
+        if counts is not None:
+            task.fma(total, self._of_a(6, p), counts, total)
+
+    def _product(self, target: View, start: Dim, size: int) -> View:
+        """a @ codes for `size` k from `start` on."""
+        weight, group = self.weight, self.group
+        a = self._left(start, (size,) if group == 1 else (size // group, group))
+        attrs = {"bits": weight.bits} if weight.bits else {}
+        self.task.matmul(target, a, self._right(start, size), nm=1, nk=len(a.shape) - 1, **attrs)
+        return target
+
+    def _less_zeros(self, value: View, q: Dim, sums: Callable[[], View]) -> View:
+        """value - zeros * sums, in `number`, where there are zeros; else the value."""
+        weight, task, number = self.weight, self.task, self.number
+        if weight.zeros is not None:
+            shift = self._tile(F32)
+            task.mul(shift, sums(), self._parameter(weight.zeros, q))
+            task.sub(number, value, shift)
+        elif weight.middle:
+            task.fma(number, sums(), -weight.middle, value)
+        else:
+            return value
+        return number
+
+    # Sums of codes, with which the lows of a are multiplied
+
+    def _prepare_sums_of_codes(self) -> None:
+        """Ones for a, whose products with the codes are their sums."""
+        paths, size, columns = self.paths, self.a_part, self.columns
+        shape = (1, size) if self.group == 1 else (1, size // self.group, self.group)
+        self.ones = paths.tile(U8, shape)
+        self.task.expands(self.ones.window((0,) * len(shape), shape), 1)
+        self.counted, self.counts = paths.tile(I32, (1, columns)), paths.tile(F32, (1, columns))
+
+    def _sums_of_codes(self, q: Dim, p: Dim) -> View:
+        """Sum of codes less zeros over part p of a, for each column."""
+        task, size, n = self.task, self.a_part, self.extents[1]
+        ones = self.ones.window((0,) * len(self.ones.shape), self.ones.shape)
+        counted, counts = (t.window((0, 0), (1, n)) for t in (self.counted, self.counts))
+        attrs = {"bits": self.weight.bits} if self.weight.bits else {}
+        task.matmul(counted, ones, self._right(size * p, size), nm=1, nk=len(ones.shape) - 1, **attrs)
+        task.cvt(counts, counted)
+        if self.weight.zeros is not None:
+            zeros = self._parameter(self.weight.zeros, q)
+            task.fma(counts, View(zeros.base, zeros.index, (1, n)), -float(size), counts)
+        elif self.weight.middle:
+            task.sub(counts, counts, self.weight.middle * size)
+        return self.counts.view(0, axis(1), shape=self.extents)
+
     def _of_a(self, index: int, q: Dim) -> View:
-        """The scale or sum of block q of a's codes, for each row."""
+        """The scale, sum or low of part q of a's codes, for each row."""
         lead = self.space.extents[:-1]
-        buffer = self.task.operand(self._outer(index), "in", (*lead, self.weight.blocks))
+        buffer = self.task.operand(self._outer(index), "in", (*lead, self.weight.k // self.a_part))
         return buffer.view(*self.index[:-1], q, shape=self.extents)
 
     def _sums_of_a(self, q: Dim, size: int) -> View:
         """The sum of a's elements in block q, for each row."""
-        if self.quantised:
-            return self._of_a(5, q)
         task, source = self.task, self._left(self.weight.block * q, (size,))
         sums = self.paths.passing(F32, (self.rows,), "UB")
         task.rowsum(View(sums.name, (axis(0),), source.shape), source, axes=(1,))
@@ -291,7 +302,7 @@ class _Lowering:
         weight = self.weight
         if weight.bits:
             return 32 // weight.bits
-        return 4 if self.quantised and weight.block % 4 == 0 else 1
+        return 4 if self.quantised and self.a_part % 4 == 0 else 1
 
     def _codes(self) -> Buffer:
         """The codes in panels of columns, see `group`."""

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("matmul", _FLOATS | {"i8", "u8"}, ("MatMul", "MatMulInteger", "com.microsoft::FusedMatMul"), after=POINTWISE),
     Row("grouped_matmul", _FLOATS, ("GroupedMatMul",), after=POINTWISE),
-    Row("block_matmul", frozenset({"f32", "i8"}), ("BlockMatMul",), after=POINTWISE),
+    Row("block_matmul", frozenset({"f32", "i8", "u8"}), ("BlockMatMul",), after=POINTWISE),
     Row("quantize_blocks", _HALVES, ("QuantizeBlocks",), cut=False),
     Row("moe", frozenset({"i64"}), ("MoeRoute",), cut=False),
     Row("box_selection", frozenset({"f32"}), ("SelectBoxes",), cut=False),

@@ -1,4 +1,5 @@
 """Numbers as bytes with a scale for each block along the last axis, and the sums of the bytes: QuantizeBlocks.
+With `lows` the bytes count from the least number of a block on.
 
 What a product of codes (`block_matmul`) takes for its left operand. A grid index has a block of rows.
 """
@@ -14,10 +15,10 @@ from codegen.tile.ir import View, axis
 from graph_opt.ir.core import Node, Value
 from graph_opt.plan.records import Record
 from tensor_types.dims import Dim, ceildiv, product
-from tensor_types.dtypes import F32, I8, I32
+from tensor_types.dtypes import F32, I8, I32, U8
 
 _ROWS = 8
-_LARGEST = 127.0
+_LARGEST, _STEPS = 127.0, 255.0
 _LEAST = 2.0**-120
 """What the largest number of a block counts as at least, so that blocks of zeros have a finite factor."""
 
@@ -50,7 +51,7 @@ def lower_quantize_blocks(node: Node, target: Target) -> list[Record]:
         return task.workspace(result.dtype, shape) if outer is None else task.operand(outer, "out", shape)
 
     codes = given(anchor.outputs[0], (m, blocks, size))
-    scales, sums = (given(v, (m, blocks)) for v in anchor.outputs[1:])
+    scales, sums, *lows = (given(v, (m, blocks)) for v in anchor.outputs[1:])
 
     def tile(shape: tuple[int, ...]) -> Buffer:
         return paths.tile(F32, shape)
@@ -63,24 +64,37 @@ def lower_quantize_blocks(node: Node, target: Target) -> list[Record]:
     x_view = numbers.view(rows * i + axis(0), axis(1), axis(2), shape=whole)
     number = held.view(axis(0), axis(1), axis(2), shape=whole)
     task.cvt(number, x_view) if x.dtype != F32 else task.mov(number, x_view)
-    magnitude = tile((rows, blocks, size)).view(axis(0), axis(1), axis(2), shape=whole)
-    task.abs(magnitude, number)
-    task.rowmax(each(largest), magnitude, axes=(2,), nan=1)  # a NaN makes its block NaN
     few = whole[:2]
-    at = each(largest, few)
+    at, scale = each(largest, few), each(factor, few)
+
+    def keep(result: Buffer, value: View) -> None:
+        task.store(result.view(rows * i + axis(0), axis(1), shape=few), value)
+
+    if lows:
+        least = tile((rows, blocks))
+        low = each(least, few)
+        task.rowmin(each(least), number, axes=(2,), nan=1)  # a NaN makes its block NaN
+        task.rowmax(each(largest), number, axes=(2,), nan=1)
+        keep(lows[0], low)
+        task.sub(at, at, low)
+        task.sub(number, number, each(least))
+    else:
+        magnitude = tile((rows, blocks, size)).view(axis(0), axis(1), axis(2), shape=whole)
+        task.abs(magnitude, number)
+        task.rowmax(each(largest), magnitude, axes=(2,), nan=1)
     task.max(at, at, _LEAST)
-    scale = each(factor, few)
-    task.mul(scale, at, 1 / _LARGEST)
-    task.store(scales.view(rows * i + axis(0), axis(1), shape=few), scale)
+    task.mul(scale, at, 1 / (_STEPS if lows else _LARGEST))
+    keep(scales, scale)
     task.recip(scale, scale)
     task.mul(number, number, each(factor))
     task.round(number, number)
-    task.rowsum(each(largest), number, axes=(2,))
-    task.store(sums.view(rows * i + axis(0), axis(1), shape=few), at)
+    if anchor.outputs[2].name in values:
+        task.rowsum(each(largest), number, axes=(2,))
+        keep(sums, at)
     # By way of i32, which is how vector units narrow.
     wide = paths.tile(I32, (rows, blocks, size)).view(axis(0), axis(1), axis(2), shape=whole)
     task.cvt(wide, number)
-    bytes_ = paths.tile(I8, (rows, blocks, size)).view(axis(0), axis(1), axis(2), shape=whole)
+    bytes_ = paths.tile(U8 if lows else I8, (rows, blocks, size)).view(axis(0), axis(1), axis(2), shape=whole)
     task.cvt(bytes_, wide)
     task.store(codes.view(rows * i + axis(0), axis(1), axis(2), shape=whole), bytes_)
     return [task.record(8 * product(lead) * k)]

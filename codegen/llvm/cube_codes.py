@@ -38,7 +38,7 @@ def code_elements(
     rest = list(axes[:-1])
     if acc.is_float:
         return CodeNumbers(target, acc, bits), rest
-    return CodeQuads(target, acc, bits), rest
+    return CodeQuads(target, acc, bits, a), rest
 
 
 class CodeNumbers(Elements):
@@ -83,18 +83,21 @@ class CodeNumbers(Elements):
 
 
 class CodeQuads(ByteQuads):
-    """Codes as unsigned bytes, multiplied with signed ones. A factor of b is the vector of words."""
+    """Codes multiplied with bytes, as those of the other signedness: their top bit is clear.
+
+    A factor of b is the vector of words.
+    """
 
     group = 1
 
-    def __init__(self, target: HostClass, acc: DType, bits: int) -> None:
-        super().__init__(target, acc, I8, U8)
+    def __init__(self, target: HostClass, acc: DType, bits: int, a: DType) -> None:
+        super().__init__(target, acc, a, U8 if a.kind == "int" else I8)
         self.bits = bits
         self.parts = 8 // bits
         self.most_rows = _MOST_BYTE_ROWS
         if target.architecture == "aarch64" and target.engines.dot_same_sign and self.lanes == _NEON_LANES:
-            # Codes have the top bit clear: signed bytes like those of a.
-            self.dot = QuadDot("llvm.aarch64.neon.sdot.v4i32.v16i8", True)
+            dot = "sdot" if a.kind == "int" else "udot"  # of one signedness, which codes have as well
+            self.dot = QuadDot(f"llvm.aarch64.neon.{dot}.v4i32.v16i8", True)
 
     def edges(self) -> Elements | None:
         return None
@@ -116,12 +119,13 @@ class CodeQuads(ByteQuads):
         t = self.vector
         if self.pairs:
             wide = f"<{4 * self.lanes} x i8>"
-            right, left = (fn.emit(f"bitcast {t} {factor} to {wide}") for factor in (b, a))
+            order = (b, a) if self.a.kind == "int" else (a, b)  # unsigned bytes first
+            right, left = (fn.emit(f"bitcast {t} {factor} to {wide}") for factor in order)
             # No sum of two products of a code and a byte leaves 16 bits.
             words = fn.call(self.words, _BYTE_PRODUCT[self.lanes], f"{wide} {right}", f"{wide} {left}")
             ones = f"{self.words} splat (i16 1)"
             return self.add(fn, c, fn.call(t, _WORD_PRODUCT[self.lanes], f"{self.words} {words}", ones))
-        for left, right in zip(self._split(fn, a, I8), self._split(fn, b, U8), strict=True):
+        for left, right in zip(self._split(fn, a, self.a), self._split(fn, b, U8), strict=True):
             c = self.add(fn, c, fn.emit(f"mul {t} {left}, {right}"))
         return c
 

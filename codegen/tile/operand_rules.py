@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from codegen.tile.instructions import CODE_BITS, INSTRUCTIONS
 from codegen.tile.ir import Imm, Instr, View, linear_index
 from tensor_types.dims import Dim, Expr
-from tensor_types.dtypes import BF16, BOOL, F16, F32, I8, I32, U32, DType
+from tensor_types.dtypes import BF16, BOOL, F16, F32, I32, U32, DType
 
 FLOAT, INTEGER, NUMBER, BITS, ANY = "float", "integer", "number", "bits", "any"
 
@@ -223,7 +223,7 @@ def _multiplies(left: DType, right: DType, words: bool) -> bool:
     floats = left.is_float and left.bits in (16, 32)
     eight = left.is_integer and left.bits == 8
     if words:
-        return right == U32 and (floats or left == I8)
+        return right == U32 and (floats or eight)
     bytes_ = right.is_integer and right.bits == 8
     narrower = floats and (bytes_ or (left == F32 and right in (F16, BF16)))
     return left == right or (eight and bytes_) or narrower

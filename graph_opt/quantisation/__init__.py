@@ -10,6 +10,7 @@ from graph_opt.quantisation.expand_qlinear import ExpandQLinear
 from graph_opt.quantisation.expand_quantisation import ExpandQuantisation
 from graph_opt.quantisation.expand_quantised_lstm import ExpandQuantisedLstm
 from graph_opt.quantisation.fold_zero_points import FoldZeroPoints
+from graph_opt.quantisation.fuse_dequantisation import FuseDequantisation
 from graph_opt.quantisation.fuse_qdq_products import FuseQdqProducts
 from graph_opt.quantisation.legalise_integer_convolutions import LegaliseIntegerConvolutions
 from graph_opt.quantisation.legalise_integer_matmuls import LegaliseIntegerMatmuls
@@ -24,6 +25,7 @@ __all__ = [
     "ExpandQuantisation",
     "ExpandQuantisedLstm",
     "FoldZeroPoints",
+    "FuseDequantisation",
     "FuseNarrowProducts",
     "FuseQdqProducts",
     "LegaliseIntegerConvolutions",

@@ -7,28 +7,32 @@
 2. Signed codes below 8 bits become unsigned ones, and their zeros move along: kernels know words of unsigned ones.
 
 `ChooseNarrowProducts`, for the targets
-3. Where the operator allows bytes and blocks divide k, a is quantised block by block (QuantizeBlocks); halves become
-   f32 otherwise.
+3. Where the operator allows bytes and blocks divide k, a is quantised block by block (QuantizeBlocks). With `dynamic`
+   all others are quantised too, above the least number of each part of a block. Halves become f32 otherwise.
 4. What no kernel takes becomes the product of numbers that it stands for, its weight a recipe over the codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from graph_opt.fusion.families import Kernels
 from graph_opt.ir.arithmetic import Arithmetic
-from graph_opt.ir.core import Graph, Node, Value
+from graph_opt.ir.core import AttrValue, Graph, Node, Value
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dims import ceildiv
-from tensor_types.dtypes import DTYPES, F32, I8, DType
+from tensor_types.dtypes import DTYPES, F32, I8, U8, DType
 from tensor_types.recipes import Computed, Recipe, Source, permute, repeat, reshape, scale
 
 _MOST_BITS = 8
+_MIDDLE = 128
+_QUAD = 4
+_PART = 32
+"""Elements of a row that share a scale: of half as many the scales, of twice as many the errors would cost more."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,15 @@ def _fuse(rewriter: Rewriter, node: Node) -> bool:
     found = _codes(weight, False)
     if found is None or node.attrs.get("transA") or node.attrs.get("transB") or node.attrs.get("alpha", 1.0) != 1.0:
         return False
-    do = Arithmetic(rewriter, node)
     name = f"{node.name or node.output.name}/"
     codes = rewriter.constant(found.codes, name + "codes")
     scales = rewriter.constant(found.scales, name + "scales")
     zeros = None if found.zeros is None else rewriter.constant(found.zeros, name + "zeros")
     result = node.output.dtype
     wanted = {"result_dtype": result.name} if result != a.dtype else {}
-    do.finish(do("BlockMatMul", a, codes, scales, zeros, block_size=found.block, **wanted))
+    attrs = {"block_size": found.block, **wanted}
+    product = rewriter.insert("BlockMatMul", [a, codes, scales, zeros], attrs, before=node, name=node.name)
+    Arithmetic(rewriter, node).finish(product.output)
     return True
 
 
@@ -105,23 +110,23 @@ def _codes(weight: Value, turned: bool) -> _Codes | None:
         placed = permute(of, order) if block else reshape(of, shape)
         return repeat(placed, (shape[0], n))
 
-    zeros = None if zero is None else parameter(zero)
+    zeros = None if zero is None or not np.asarray(zero.array()).astype(bool).any() else parameter(zero)
     codes = permute(codes, order)
     if codes.dtype.bits < 8 and codes.dtype.kind == "int":
         middle, dtype = 1 << (codes.dtype.bits - 1), DTYPES[f"u{codes.dtype.bits}"]
-        codes = _unsigned(codes, middle, dtype)
+        codes = _moved(codes, middle, dtype)
         held = Source(np.full((1, 1), middle).astype(dtype.numpy))
-        zeros = repeat(held, (shape[0], n)) if zeros is None else _unsigned(zeros, middle, dtype)
+        zeros = repeat(held, (shape[0], n)) if zeros is None else _moved(zeros, middle, dtype)
     return _Codes(codes, parameter(factor), zeros, block)
 
 
-def _unsigned(codes: Recipe, middle: int, dtype: DType) -> Recipe:
-    """Signed codes below 8 bits moved up by `middle`, half of their range."""
+def _moved(codes: Recipe, by: float, dtype: DType) -> Recipe:
+    """Codes or zeros, `by` further, in another dtype that holds them."""
 
     def moved(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return (arrays[0].astype(np.int8) + np.int8(middle)).astype(np.uint8).astype(dtype.numpy)
+        return (arrays[0].astype(np.float32) + np.float32(by)).astype(dtype.numpy)
 
-    return Computed(("unsigned", middle), moved, (codes,), codes.shape, dtype)
+    return Computed(("moved", by, dtype.name), moved, (codes,), codes.shape, dtype)
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ class ChooseNarrowProducts:
     """See the module."""
 
     kernels: Kernels
+    dynamic: bool = False
+    """`--dynamic_quantisation`."""
+    quantised: list[str] = field(default_factory=list, compare=False)
+    """The products that multiply bytes because of it."""
     name: ClassVar[str] = "choose-narrow-products"
 
     def apply(self, graph: Graph) -> bool:
@@ -137,11 +146,15 @@ class ChooseNarrowProducts:
     def _choose(self, graph: Graph, node: Node) -> bool:
         a, codes = node.inputs[:2]
         assert a is not None and codes is not None and isinstance(codes.shape, tuple)
-        if a.dtype == I8:
+        if a.dtype.is_integer:
             return False
         k = codes.shape[0]
         block = int(node.attrs.get("block_size") or 0) or k  # type: ignore[call-overload]
-        if node.attrs.get("bytes") and isinstance(k, int) and k % block == 0 and self._quantise(graph, node, block):
+        whole = isinstance(k, int) and k % block == 0
+        if whole and node.attrs.get("bytes") and self._quantise(graph, node, block):
+            return True
+        if whole and self.dynamic and self._quantise_finely(graph, node, block):
+            self.quantised.append(node.name)
             return True
         if a.dtype != F32 and self._in_f32(graph, node):
             return True
@@ -163,13 +176,31 @@ class ChooseNarrowProducts:
         return not refused
 
     def _quantise(self, graph: Graph, node: Node, block: int) -> bool:
-        """a in bytes, if a kernel multiplies those."""
-        a, rewriter = node.inputs[0], Rewriter(graph)
-        name = node.name or node.output.name
-        outputs = [f"{name}/{part}" for part in ("bytes", "byte_scales", "byte_sums")]
-        attrs = {"block_size": block}
-        made = rewriter.insert("QuantizeBlocks", [a], attrs, before=node, outputs=outputs, name=f"{name}/quantize")
-        inputs = [made.outputs[0], *(*node.inputs[1:], None)[:3], *made.outputs[1:]]
+        """a in bytes with a scale for each of the weight's blocks, if a kernel multiplies those."""
+        return self._in_bytes(graph, node, node.inputs[:4], block, {"block_size": block})
+
+    def _quantise_finely(self, graph: Graph, node: Node, block: int) -> bool:
+        """a in unsigned bytes above the least of each part of a block, if a kernel multiplies those."""
+        codes, scales, zeros = (*node.inputs, None)[1:4]
+        assert codes is not None and scales is not None
+        part = _part(block, codes.dtype)
+        if not part:
+            return False
+        signed = _signed(Rewriter(graph), codes, scales, zeros)
+        return self._in_bytes(graph, node, [node.inputs[0], signed[0], scales, signed[1]], part, {"lows": 1})
+
+    def _in_bytes(
+        self, graph: Graph, node: Node, operands: Sequence[Value | None], part: int, how: Mapping[str, AttrValue]
+    ) -> bool:
+        rewriter, name = Rewriter(graph), node.name or node.output.name
+        a, *weight = (*operands, None, None)[:4]
+        attrs = {"block_size": part, **how}
+        outputs = ["bytes", "byte_scales", "byte_sums", *(["byte_lows"] if "lows" in how else [])]
+        made = rewriter.insert(
+            "QuantizeBlocks", [a], attrs, before=node, outputs=[f"{name}/{o}" for o in outputs], name=f"{name}/quantize"
+        )
+        scales, sums, *lows = made.outputs[1:]
+        inputs = [made.outputs[0], *weight, scales, None if weight[2] is None else sums, *lows]
         attrs = {**node.attrs, "bytes": 0, "result_dtype": node.output.dtype.name}
         product = rewriter.insert("BlockMatMul", inputs, attrs, before=node, name=f"{name}/product")
         refused = [n for n in (made, product) if self.kernels.why_not_alone(graph, n) is not None]
@@ -177,6 +208,27 @@ class ChooseNarrowProducts:
             rewriter.replace(node.output, product.output)
         rewriter.erase_dead([node] if not refused else [product, made])
         return not refused
+
+
+def _part(block: int, codes: DType) -> int:
+    """Of the divisors of a block that kernels multiply fast, the one nearest to `_PART`; 0 if all are far from it."""
+    step = max(_QUAD, 32 // codes.bits)
+    fitting = [d for d in range(step, min(block, 2 * _PART) + 1, step) if block % d == 0 and 2 * d >= _PART]
+    return min(fitting, key=lambda d: (abs(d - _PART), d), default=0)
+
+
+def _signed(rewriter: Rewriter, codes: Value, scales: Value, zeros: Value | None) -> tuple[Value, Value | None]:
+    """Unsigned bytes and their zeros moved down by 128: products of unsigned with signed bytes need nothing more."""
+    if codes.dtype != U8 or codes.recipe is None or (zeros is not None and zeros.recipe is None):
+        return codes, zeros
+    assert isinstance(scales.shape, tuple)
+    down = -float(_MIDDLE)
+    if zeros is None:
+        recipe = repeat(Source(np.full((1, 1), down).astype(np.int8)), scales.shape)  # type: ignore[arg-type]
+    else:
+        recipe = _moved(zeros.recipe, down, I8 if zeros.dtype == U8 else zeros.dtype)
+    held = rewriter.constant(recipe, f"{codes.name}/zeros") if np.asarray(recipe.array()).any() else None
+    return rewriter.constant(_moved(codes.recipe, down, I8), f"{codes.name}/signed"), held
 
 
 def _widen(rewriter: Rewriter, node: Node) -> bool:

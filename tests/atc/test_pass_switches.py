@@ -70,7 +70,7 @@ def test_dumps_are_the_graph_after_each_pass(tmp_path: Path) -> None:
     files = sorted(p.name for p in (tmp_path / "ir").iterdir())
     texts = [f for f in files if f.endswith(".txt")]
     assert [f.replace(".txt", ".onnx") for f in texts] == [f for f in files if f.endswith(".onnx")]
-    assert texts[0] == "000-read.txt" and texts[1] == "001-fold-shapes.txt"
+    assert texts[0] == "000-read.txt" and texts[1] == "001-fuse-dequantisation.txt"
     assert {f[4:-4] for f in texts} >= {"flatten-if", "fuse-regions", "fuse-regions-Ascend910B2"}
     for name in texts:
         text = (tmp_path / "ir" / name).read_text()

@@ -21,13 +21,14 @@ def test_ours_stands_beside_the_fastest_peer() -> None:
     cases = [
         case("a", "fp32", ours=[1, 2, 9], onnxruntime=[2, 4, 6], openvino=[5, 5, 5], ours_bf16=[3, 3, 3]),
         case("b", "fp32", ours=[8, 8, 8], onnxruntime=[9, 9, 9], openvino=[4, 4, 4]),
-        case("c", "int8", ours=[3, 3, 3], onnxruntime=[2, 2, 2]),
+        case("c", "int8", ours=[3, 3, 3], onnxruntime=[2, 2, 2], ours_quantising=[1, 1, 1]),
         case("d", "int8", onnxruntime=[2, 2, 2]),
     ]
     cases[1]["contenders"]["ours-bf16"] = {"state": "wrong"}
     found = standings(cases)
-    assert set(found) == {"fp32", "int8"}
+    assert set(found) == {"fp32", "int8", "int8-quantising"}
     assert (found["fp32"].cases, found["fp32"].worst_case) == (2, "b")
     assert found["fp32"].ratio == pytest.approx((0.5 * 2) ** 0.5)
     assert found["fp32"].worst == 2.0
     assert (found["int8"].cases, found["int8"].ratio, found["int8"].worst_case) == (1, 1.5, "c")
+    assert (found["int8-quantising"].cases, found["int8-quantising"].ratio) == (1, 0.5)

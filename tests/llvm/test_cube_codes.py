@@ -25,7 +25,7 @@ def program(left: str, bits: int) -> Program:
     m, f = b.dim("m"), 32 // bits
     a = b.param("a", DTYPES[left], (m, K))
     w = b.param("w", U32, (2, K // f, NR))
-    c = b.param("c", I32 if left == "i8" else F32, (m, N), "inout")
+    c = b.param("c", F32 if left.startswith("f") else I32, (m, N), "inout")
     for panel, columns in ((0, NR), (1, N - NR)):
         left_view = a.view(axis(0), f * axis(1) + axis(2), shape=(m, K // f, f))
         words = w.view(panel, axis(0), axis(1), shape=(K // f, columns))
@@ -35,19 +35,20 @@ def program(left: str, bits: int) -> Program:
 
 
 @pytest.mark.parametrize("bits", [2, 4])
-@pytest.mark.parametrize("left", ["f32", "i8", "f16"])
+@pytest.mark.parametrize("left", ["f32", "i8", "u8", "f16"])
 def test_against_numpy(left: str, bits: int) -> None:
     rng = np.random.default_rng(bits)
     codes = rng.integers(0, 1 << bits, (K, N)).astype(np.uint8)
     packed = code_panels(NR, bits).to_physical(codes)
     words = aligned(packed.reshape(-1).view(np.uint32).reshape(2, K * bits // 32, NR))
     made = program(left, bits)
-    kernels = [(h, Kernel(made, h)) for h in (*HOSTS, *(EMULATED if left == "i8" else ()))]
+    whole = not left.startswith("f")
+    kernels = [(h, Kernel(made, h)) for h in (*HOSTS, *(EMULATED if whole else ()))]
     for m in (1, 2, 7):
-        a = rng.integers(-128, 128, (m, K)) if left == "i8" else rng.standard_normal((m, K))
-        a = a.astype(DTYPES[left].numpy)
-        held = rng.integers(-9, 9, (m, N)).astype(np.int32 if left == "i8" else np.float32)
-        exact = np.int64 if left == "i8" else np.float64
+        a = rng.integers(0, 256, (m, K)).astype(np.uint8) if whole else rng.standard_normal((m, K))
+        a = a.view(np.int8) if left == "i8" else a.astype(DTYPES[left].numpy)
+        held = rng.integers(-9, 9, (m, N)).astype(np.int32 if whole else np.float32)
+        exact = np.int64 if whole else np.float64
         want = held + a.astype(exact) @ codes.astype(exact)
         tensors = {"a": aligned(a), "w": words}
         verify(made, target(HOSTS[-1]))
