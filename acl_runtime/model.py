@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,26 @@ from tensor_types.errors import InvalidModel
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
 
-class LoadedModel:
+class LoadedPlan:
+    """A plan with the code and constants of its segments, and of the bodies that its loops repeat; immutable.
+
+    gears: the sizes that the dims of its inputs may have together, empty for any in their ranges.
+    """
+
+    gears: Sequence[Mapping[str, int]] = ()
+
+    def __init__(self, plan: ModelPlan, load: Callable[[SegmentPlan], LoadedSegment]) -> None:
+        self.plan = plan
+        self.segments = [load(segment) for segment in plan.segments]
+        self.bodies = [LoadedPlan(body, load) for body in plan.bodies]
+
+
+class LoadedModel(LoadedPlan):
     """What all sessions of a package share; immutable.
 
     host: host class of this machine. instance: the one in use, whose `plan` and `kernels` (one per program) these are.
     segments: those of the plan; constants in the form in which they are stored are views of the mapped file, and
     `makers` makes the large ones of the others.
-    gears: the sizes that the dims of its inputs may have together, empty for any in their ranges.
     compiled_at_load: programs that neither the package nor this machine's cache had code for.
     """
 
@@ -46,28 +59,26 @@ class LoadedModel:
         self.host = detect_host_class()
         require_runnable(self.host)
         self.instance = _host_instance(package, self.host) if chip is None else _chip_instance(package, chip)
-        self.plan: ModelPlan = read_plan(
-            *(json_section(package, section(self.instance, part)) for part in ("plan", "programs"))
-        )
-        self.gears = gear_dims(package.header, self.plan.inputs)
+        plan = read_plan(*(json_section(package, section(self.instance, part)) for part in ("plan", "programs")))
+        self.gears = gear_dims(package.header, plan.inputs)
         self.kernels: Sequence[Kernel | ChipKernel]
         if chip is None:
-            self.kernels, self.compiled_at_load = self._load_native()
+            self.kernels, self.compiled_at_load = self._load_native(plan.programs)
         else:
-            self.kernels, self.compiled_at_load = chip_kernels(self.plan.programs, chip), 0
+            self.kernels, self.compiled_at_load = chip_kernels(plan.programs, chip), 0
         self._table = ConstantTable(package, json_section(package, CONSTANTS))
         self.makers = Makers()
-        self.segments = [LoadedSegment(p, self.kernels, self._constants(p)) for p in self.plan.segments]
+        super().__init__(plan, lambda segment: LoadedSegment(segment, self.kernels, self._constants(segment)))
 
-    def _load_native(self) -> tuple[list[Kernel], int]:
+    def _load_native(self, programs: Sequence[str]) -> tuple[list[Kernel], int]:
         package = self.package
         objects_name = section(self.instance, "objects")
         objects = read_objects(package.section(objects_name)) if objects_name in package else None
-        if objects is not None and len(objects) != len(self.plan.programs):
+        if objects is not None and len(objects) != len(programs):
             raise PackageError("the package has not one object per program", remedy=_DAMAGED)
         signed = section(self.instance, "signature")
         signature = bytes(package.section(signed)) if signed in package else None
-        return load_kernels(self.plan.programs, self.host, objects, signature)
+        return load_kernels(programs, self.host, objects, signature)
 
     def constant(self, name: str) -> np.ndarray:
         """A constant in canonical layout, read-only."""

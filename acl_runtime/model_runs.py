@@ -9,7 +9,8 @@ import numpy as np
 
 from acl_runtime.binding import Binding
 from acl_runtime.executor import Executor
-from acl_runtime.model import LoadedModel
+from acl_runtime.loop_runs import LoopRuns
+from acl_runtime.model import LoadedPlan
 from acl_runtime.plan_format import PlanValue
 from acl_runtime.result_memory import ResultMemory
 from acl_runtime.run_state import RunState, addresses_of
@@ -44,11 +45,13 @@ class ModelRuns:
     With `keep`, no memory is used again, so that states hold every tensor of their execution.
     """
 
-    def __init__(self, model: LoadedModel, executor: Executor, keep: bool) -> None:
+    def __init__(self, model: LoadedPlan, executor: Executor, keep: bool) -> None:
+        self.plan = model.plan
         self.arenas = Arenas()
+        self._bodies = [LoopRuns(ModelRuns(body, executor, False)) for body in model.bodies]
         self._memory = ResultMemory(2 * len(model.plan.results))
         self.segments = [
-            SegmentRuns(s, executor, self.arenas, keep, () if number else model.gears)
+            SegmentRuns(s, executor, self.arenas, keep, () if number else model.gears, self._bodies)
             for number, s in enumerate(model.segments)
         ]
         self._keep = keep
@@ -91,13 +94,13 @@ class ModelRuns:
 
     def _execute(
         self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool,
-        held: Mapping[str, np.ndarray],
+        held: Mapping[str, np.ndarray], known: Mapping[str, int] | None = None,
     ) -> tuple[list[Any], list[RunState]]:  # fmt: skip
         results: list[Any] = [None] * self._n_results
         states: list[RunState] = []
         try:
             with run_deadline():
-                binding = self.segments[0].bind(tuple([a.shape for a in inputs]))
+                binding = self.segments[0].bind(tuple([a.shape for a in inputs]), known)
                 made = self._execute_segment(0, binding, inputs, buffers, results, states, timed, held)
                 if len(self.segments) > 1:
                     rows = [[_Tensor(a, a.shape) for a in inputs], self._tensors(0, binding, made)]
@@ -106,6 +109,18 @@ class ModelRuns:
             self.leave(states)
             raise
         return results, states
+
+    @property
+    def is_one_piece(self) -> bool:
+        """Whether the shapes of the inputs tell all sizes, and no tensor is an object."""
+        taken = (self.plan.segments[0].is_sized(v) for v in self.plan.inputs)
+        return len(self.segments) == 1 and all(taken) and not any(e.is_late for e in self._ends[0])
+
+    def repeat(self, inputs: Sequence[np.ndarray], known: Mapping[str, int]) -> list[Any]:
+        """The outputs of a body, whose dims those of its inputs and the `known` ones are."""
+        results, states = self._execute(inputs, [None] * self._n_results, False, {}, known)
+        self.leave(states)
+        return results
 
     def prepared(
         self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None]

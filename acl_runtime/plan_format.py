@@ -6,13 +6,14 @@ against the bounds of programs) is checked when a segment is bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from acl_runtime.aicpu.attribute_rules import MAX_RANK
 from acl_runtime.aicpu.schemas import Operand, check_task, kind_of
 from acl_runtime.expressions import expression
+from acl_runtime.loop_shape import check_loop
 from acl_runtime.om import PackageError
 from acl_runtime.plan_checks import check_model
 from tensor_types.dims import Dim, names
@@ -24,6 +25,8 @@ from tensor_types.relations import RELATIONS, Relation
 
 SPACES = ("arena", "input", "output", "state", "constant", "guard", "object")
 _MAX_ROWS = 1 << 20
+_DEEPEST = 32
+"""Bodies within bodies."""
 _T = TypeVar("_T")
 
 
@@ -76,6 +79,8 @@ class PlanTask:
     outputs: tuple[int, ...] = ()
     tiling: str = ""
     """How the kernel is cut, for people and tuners."""
+    body: int | None = None
+    """Of a loop: which of the model's bodies it repeats."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +129,19 @@ class SegmentPlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Segments, run in order; `results` are the (row, number) of the model's outputs, see `SegmentPlan.sources`."""
+    """Segments, run in order; `results` are the (row, number) of the model's outputs, see `SegmentPlan.sources`.
+    `bodies` are what its loops repeat; their tasks count the same programs."""
 
     programs: tuple[str, ...]
     segments: tuple[SegmentPlan, ...]
     results: tuple[tuple[int, int], ...]
+    bodies: tuple[ModelPlan, ...] = ()
+
+    def all_segments(self) -> Iterator[SegmentPlan]:
+        """Its own and those of its bodies."""
+        yield from self.segments
+        for body in self.bodies:
+            yield from body.all_segments()
 
     @property
     def dims(self) -> Mapping[str, tuple[int, int | None]]:
@@ -171,11 +184,17 @@ def read_plan(plan: object, programs: object) -> ModelPlan:
 
 def _read_plan(plan: object, programs: object) -> ModelPlan:
     texts = tuple(_text(p) for p in _rows(programs))
-    source = _mapping(plan)
-    segments = tuple(_Reader(_mapping(s), len(texts)).plan() for s in _rows(source["segments"]))
+    return _read_model(_mapping(plan), texts, 0)
+
+
+def _read_model(source: Mapping[str, Any], texts: tuple[str, ...], depth: int) -> ModelPlan:
+    if depth > _DEEPEST:
+        raise ValueError(f"bodies are nested deeper than {_DEEPEST}")
+    bodies = tuple(_read_model(_mapping(b), texts, depth + 1) for b in _rows(source.get("bodies", [])))
+    segments = tuple(_Reader(_mapping(s), len(texts), bodies).plan() for s in _rows(source["segments"]))
     if not segments:
         raise ValueError("it has no segment")
-    model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])))
+    model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])), bodies)
     check_model(model)
     return model
 
@@ -191,8 +210,9 @@ def _link(row: object, segments: Sequence[SegmentPlan], first: int) -> tuple[int
 
 
 class _Reader:
-    def __init__(self, source: Mapping[str, Any], programs: int) -> None:
+    def __init__(self, source: Mapping[str, Any], programs: int, bodies: Sequence[ModelPlan]) -> None:
         self.source = source
+        self.bodies = bodies
         self.programs = programs
         self._expressions: dict[str, Dim] = {}
         self.n_values = len(_rows(source["values"]))
@@ -325,6 +345,11 @@ class _Reader:
             if any(p is not None and p.space in ("input", "constant") for p in places):
                 raise ValueError("a task writes to an input or a constant")
             op, attrs = _text(row["op"]), _mapping(row["attrs"])
+            if "body" in row:
+                body = _number(row["body"], len(self.bodies) - 1)
+                check_loop(self.bodies[body], op, attrs, [None if n is None else self.values[n] for n in inputs],
+                           [self.values[n] for n in outputs])  # fmt: skip
+                return PlanTask(*common, None, op=op, attrs=attrs, inputs=inputs, outputs=outputs, body=body)
             try:
                 check_task(op, attrs, [None if n is None else self.operand(n) for n in inputs], len(outputs))
             except ValueError as error:

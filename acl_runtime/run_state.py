@@ -13,6 +13,7 @@ from acl_runtime.binding import Binder, Binding
 from acl_runtime.chip_programs import ChipKernel
 from acl_runtime.executor import Executor, TaskFailed, aligned_zeros
 from acl_runtime.internal_error import internal_error
+from acl_runtime.loop_runs import LoopRuns
 from acl_runtime.om import PackageError
 from acl_runtime.plan_format import PlanTask
 from codegen.llvm.bounds_checks import STATUS_OUTSIDE
@@ -47,10 +48,11 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 class RunState:
     """Executes bindings of one segment, one execution at a time. Its tensors stay readable until the next one."""
 
-    def __init__(self, binder: Binder, executor: Executor) -> None:
+    def __init__(self, binder: Binder, executor: Executor, bodies: Sequence[LoopRuns] = ()) -> None:
         self.binder = binder
         self.binding: Binding | None = None
         self.plan = binder.segment.plan
+        self.bodies = bodies
         self.run = executor.prepare(binder.segment.graph)
         self.arena = np.empty(0, np.uint8)
         self.objects: dict[int, object] = {}
@@ -204,7 +206,11 @@ class RunState:
             return
         try:
             inputs = [None if n is None else self.value(n) for n in task.inputs]
-            results = evaluate(task.op, task.attrs or {}, inputs, len(task.outputs))
+            if task.body is None:
+                results = evaluate(task.op, task.attrs or {}, inputs, len(task.outputs))
+            else:
+                made = [self.plan.values[n] for n in task.outputs]
+                results = self.bodies[task.body].repeat(task, inputs, made, self.binding.dims)
         except OpenAtcError as error:
             error.where.setdefault("node", task.node)
             raise

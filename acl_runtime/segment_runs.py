@@ -12,6 +12,7 @@ from acl_runtime.binding import Binder, Binding
 from acl_runtime.dims_of_shapes import TensorSpec, solve_dims, solve_late_dims
 from acl_runtime.executor import Executor, aligned_zeros
 from acl_runtime.gear_sizes import require_gear
+from acl_runtime.loop_runs import LoopRuns
 from acl_runtime.run_state import RunState
 from acl_runtime.segment import LoadedSegment
 from tensor_types.errors import ResourceLimit
@@ -59,9 +60,10 @@ class SegmentRuns:
 
     def __init__(
         self, segment: LoadedSegment, executor: Executor, arenas: Arenas, keep: bool,
-        gears: Sequence[Mapping[str, int]] = (),
+        gears: Sequence[Mapping[str, int]] = (), bodies: Sequence[LoopRuns] = (),
     ) -> None:  # fmt: skip
-        """`gears` are the sizes that its dims may have together; none: any in their ranges."""
+        """`gears` are the sizes that its dims may have together; none: any in their ranges. `bodies` are those of the
+        model's loops."""
         self.plan = segment.plan
         self.free: list[RunState] = []
         self._binder = Binder(segment)
@@ -69,6 +71,7 @@ class SegmentRuns:
         self._arenas = arenas
         self._keep = keep
         self._gears = gears
+        self._bodies = bodies
         values = [self.plan.values[n] for n in self.plan.inputs]
         self._inputs = [TensorSpec(v.name, v.dtype, v.shape) for v in values]
         self._bindings: OrderedDict[object, Binding] = OrderedDict()
@@ -106,7 +109,7 @@ class SegmentRuns:
                 bound = [n for n, s in enumerate(self.free) if s.binding is binding]
                 state = self.free.pop(bound[-1] if bound else -1) if self.free else None
         if state is None:
-            state = RunState(self._binder, self._executor)
+            state = RunState(self._binder, self._executor, self._bodies)
         state.attach(binding, self._arenas.take(binding.arena_bytes, state.arena))
         return state
 

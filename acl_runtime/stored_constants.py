@@ -176,9 +176,16 @@ def _plain_form(recipe: Recipe) -> KernelForm:
     return KernelForm(packing=Format((Bits(bits),)))
 
 
+def all_segments(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The segments of a plan in JSON values, and those of the bodies of its loops."""
+    yield from plan["segments"]
+    for body in plan.get("bodies", ()):
+        yield from all_segments(body)
+
+
 def _wanted_forms(plan: Mapping[str, Any]) -> dict[str, list[KernelForm]]:
     found: dict[str, list[KernelForm]] = {}
-    for segment in plan["segments"]:
+    for segment in all_segments(plan):
         for row in segment["constants"]:
             forms = found.setdefault(segment["values"][row["value"]]["name"], [])
             forms.append(_form(row))

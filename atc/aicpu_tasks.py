@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from acl_runtime.aicpu.schemas import Operand, check_task, kind_of
+from acl_runtime.stored_constants import all_segments
 from tensor_types.dtypes import DTYPES
 from tensor_types.errors import InvalidModel
 
 
 def require_tasks(plan: Mapping[str, Any]) -> None:
     """InvalidModel names the first node of a plan (JSON values) that the AI CPU does not take."""
-    for segment in plan["segments"]:
+    for segment in all_segments(plan):
         operands = [_operand(value) for value in segment["values"]]
         for task in segment["tasks"]:
-            if "program" in task:
+            if "program" in task or "body" in task:
                 continue
             inputs = [None if n is None else operands[n] for n in task["inputs"]]
             try:

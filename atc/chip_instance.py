@@ -13,6 +13,7 @@ from typing import Any
 from acl_runtime.package_layout import ChipPart, plan_texts
 from atc.chip_figures import Figures, Launch, figures_of
 from atc.pass_watch import PassWatch
+from atc.plan_constants import add_constants
 from atc.plan_input import plan_input
 from atc.usage import UsageError
 from codegen.lowering import Lowered, lower_graph
@@ -73,15 +74,9 @@ def make_chip_instance(
     planned = plan_model(plan_input(graph, lowered))
     watch.check(planned)
     report, plan = _report(lowered, chip, changes), model_to_json(planned)
-    del lowered, planned  # of a large graph each form of a plan takes more memory than the graph
-    for segment in plan["segments"]:
-        for row in segment["constants"]:
-            value = segment["values"][row["value"]]
-            recipe = graph.values[value["name"]].recipe
-            assert recipe is not None
-            if constants.get(value["name"], recipe) != recipe:
-                value["name"] = f"{value['name']}@{chip.name}"
-            constants[value["name"]] = recipe
+    del planned  # of a large graph each form of a plan takes more memory than the graph
+    add_constants(plan, graph, lowered, constants, chip.name)
+    del lowered
     texts = plan_texts(plan)
     del plan
     part = ChipPart(texts, report, to_text(graph))

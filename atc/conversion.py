@@ -21,9 +21,9 @@ from atc.custom_operators import import_operators, operators_of
 from atc.fusion_report import fusion_counts, fusion_notes
 from atc.inputs import index_bounds
 from atc.options import Options
-from atc.pass_table import without
 from atc.pass_watch import PassWatch
-from atc.pipeline import shared_passes, target_passes
+from atc.pipeline import shared_passes, target_passes, without
+from atc.plan_constants import add_constants
 from atc.plan_input import plan_input
 from atc.reading import apply_wishes, read
 from atc.viewer import viewer_graph
@@ -206,14 +206,17 @@ def convert(
             tilings = tuned.with_given(tilings)
     with progress.stage("lower"):
         lowered = lower_graph(graph, host, tilings)
-        copies = [COPY_GUARD] if any(lowered.guards) else []  # the plan adds tasks of this program
+        copies = [COPY_GUARD] if lowered.has_guards else []  # the plan adds tasks of this program
         compilation = ProgramCompilation([*(r.program for r in lowered.kernels), *copies], host.name)
-        portable = plan_model(plan_input(graph, lower_graph(graph, portable_class)))
-        watch.check(portable)
-        portable_part = ClassPart(plan_texts(model_to_json(portable)))
-        del portable  # of a large graph a plan takes more memory than the graph
+        lowered_portably = lower_graph(graph, portable_class)
         operators = operators_of(graph)
         constants = {v.name: v.recipe for v in graph.constants() if v.recipe is not None}
+        portable = plan_model(plan_input(graph, lowered_portably))
+        watch.check(portable)
+        texts_of_portable = model_to_json(portable)
+        add_constants(texts_of_portable, graph, lowered_portably, constants, "")
+        portable_part = ClassPart(plan_texts(texts_of_portable))
+        del portable, texts_of_portable, lowered_portably  # of a large graph a plan takes more memory than the graph
     with progress.stage("chips"):  # while the programs of the host are being compiled
         instances = [
             make_chip_instance(
@@ -225,6 +228,8 @@ def convert(
     with progress.stage("plan"):
         planned = plan_model(plan_input(graph, lowered))
         watch.check(planned)
+        plan = model_to_json(planned)
+        add_constants(plan, graph, lowered, constants, "")
     with progress.stage("compile"):
         texts = list(planned.programs)
         images = compilation.result()
@@ -258,7 +263,6 @@ def convert(
     with progress.stage("package"), writing("--output"):
         resources = {"memory_size": -1 if result.arena_bytes is None else result.arena_bytes,
                      "stream_num": 1, "event_num": 0}  # fmt: skip
-        plan = model_to_json(planned)
         require_tasks(plan)
         table = lay_out(constants, plan)
         signature = None if sign is None else trust.sign(objects_digest(texts, host.name, objects), sign)

@@ -6,14 +6,10 @@ themselves and their order are in atc/pipeline.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from atc.usage import UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from graph_opt.ir.passes import Pass
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,7 @@ _TABLE = (
     PassRow("eliminate-dead-code", "Nodes, constants and dims that no output needs go.", required=True),
     PassRow("split-wide-operators", "Sums and extrema of more than 64 tensors become trees of such operators."),
     PassRow("flatten-if", "Branches of an If that agree in rank become guarded nodes of the graph around it."),
+    PassRow("hoist-invariants", "What a loop carries unchanged from run to run is read from outside by its body."),
     PassRow("dequantize-late", "DequantizeLinear moves behind what only picks or reorders the codes."),
     PassRow("select-codes", "Operators that pick or reorder elements work on codes; DequantizeLinear follows them."),
     PassRow("fuse-qdq-products", "MatMul and Conv of dequantised operands become products of integers."),
@@ -65,6 +62,8 @@ _TABLE = (
     PassRow("expanded-experts", "Experts written as batched products compute the tokens that chose them alone."),
     PassRow("gathered-experts", "Products with matrices picked by index become grouped products over sorted rows."),
     PassRow("merge-transposes", "Two Transposes in a row become one."),
+    PassRow("close-bodies", "Bodies of loops read nothing from outside any more: they are graphs of their own."),
+    PassRow("optimise-bodies", "The passes of this table run on the bodies of loops too.", required=True),
     PassRow("expand-quantised-lstm", "DynamicQuantizeLSTM multiplies bytes, or becomes an LSTM of numbers."),
     PassRow(
         "legalise-integer-matmuls",
@@ -113,8 +112,3 @@ def check_disabled(flag: str, names: Sequence[str]) -> tuple[str, ...]:
             remedy=f"{did_you_mean(name, switchable())}those that can are {', '.join(switchable())}",
         )  # fmt: skip
     return tuple(names)
-
-
-def without(steps: Sequence[Pass], disabled: Set[str]) -> list[Pass]:
-    """The steps that are not disabled."""
-    return [step for step in steps if step.name not in disabled]

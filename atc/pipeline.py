@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
 from acl_runtime.aicpu import evaluate
 from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
@@ -46,6 +49,7 @@ from graph_opt.quantisation import (
 )
 from graph_opt.simplify import (
     AbsorbExpands,
+    CloseBodies,
     ComposeReshapes,
     EliminateCommonSubexpressions,
     EliminateDeadCode,
@@ -53,7 +57,9 @@ from graph_opt.simplify import (
     FoldConstants,
     FoldShapes,
     GatherByPosition,
+    HoistInvariants,
     MergeTransposes,
+    OptimiseBodies,
     RemoveIdentities,
     ScatterByPosition,
     SelectBranches,
@@ -84,11 +90,12 @@ def simplification() -> list[Pass]:
 
 def shared_passes() -> list[Pass]:
     """What is done once, whatever the targets: simplify, bring quantisation to products, fuse by meaning."""
-    return [
+    steps: list[Pass] = [
         FuseDequantisation(),
         *simplification(),
         SplitWideOperators(),
         FlattenIf(),
+        HoistInvariants(),
         *simplification(),
         DequantizeLate(),
         SelectCodes(),
@@ -112,7 +119,9 @@ def shared_passes() -> list[Pass]:
         ExpandedExperts(),
         GatheredExperts(),
         MergeTransposes(),
+        CloseBodies(),
     ]
+    return [*steps, OptimiseBodies(tuple(steps))]
 
 
 def target_passes(
@@ -125,7 +134,7 @@ def target_passes(
     products with weights of codes multiply bytes.
     """
     halves = any(t.kind == "chip" and not t.cube.rate(F32) for t in kernels.targets)
-    return [
+    steps: list[Pass] = [
         ExpandQuantisedLstm(kernels),
         ExpandQuantisation(),
         FoldZeroPoints(),
@@ -144,8 +153,18 @@ def target_passes(
         FusePiecewise(kernels),
         FuseRegions(kernels),
     ]
+    return [*steps, OptimiseBodies(tuple(steps))]
 
 
 def passes(kernels: Kernels, precision_mode: str = DEFAULT, high_precision: bool = False) -> list[Pass]:
     """All passes, for the targets that the kernels are asked for."""
     return [*shared_passes(), *target_passes(kernels, precision_mode, high_precision=high_precision)]
+
+
+def without(steps: Sequence[Pass], disabled: Set[str]) -> list[Pass]:
+    """The steps that are not disabled, neither here nor in the bodies of loops."""
+    kept = [step for step in steps if step.name not in disabled]
+    return [
+        replace(step, steps=tuple(without(step.steps, disabled))) if isinstance(step, OptimiseBodies) else step
+        for step in kept
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codegen.lowering import Lowered, guards_of
 from graph_opt.ir import Graph, Node, Value
+from graph_opt.ir.data_dependent_sizes import told_by_inputs
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.plan import GuardedRequirement, PlanInput, Scheduled, ValueInfo
 from graph_opt.simplify.scopes import control_graphs
@@ -25,8 +26,9 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
 
     infos = [ValueInfo(v.name, v.dtype, v.shape, kind(v), v.format) for v in graph.values.values()]
     scheduled = [Scheduled(r, guards=g) for r, g in zip(lowered.records, lowered.guards, strict=True)]
-    dims = {name: bounds for name, bounds in graph.dims.items() if not is_fresh(name)}
-    late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name)}
+    told = told_by_inputs(graph)
+    late = {name: bounds for name, bounds in graph.dims.items() if is_fresh(name) and name not in told}
+    dims = {name: bounds for name, bounds in graph.dims.items() if name not in late}
     in_bodies = {n.name for body in control_graphs(graph) if body is not graph for n in body.nodes}
     guards = {n.name: guards_of(outer) for outer in graph.nodes for n in (outer, *_inside(outer))}
     requirements = []
@@ -35,8 +37,9 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
         if node in guards or node not in in_bodies:
             requirements.append(GuardedRequirement(r.left, r.right, r.relation, node, guards.get(node, ())))
     return PlanInput(
-        tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states)
-    )
+        tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states),
+        tuple(plan_input(body, made) for body, made in lowered.bodies),
+    )  # fmt: skip
 
 
 def _inside(node: Node) -> list[Node]:

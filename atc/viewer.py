@@ -66,7 +66,7 @@ class _Viewer:
         if isinstance(record, AicpuRecord):
             takes: list[str | None] = list(record.inputs)
             gives = list(record.outputs)
-            kind, attrs = record.op.replace("::", "_"), {"engine": "AI CPU"}
+            kind, attrs = record.op.replace("::", "_"), {"engine": "AI CPU" if record.body is None else "AI Core"}
         else:
             takes = [o.value for o in record.operands if o.role in ("in", "inout")]
             gives = [o.value for o in record.operands if o.role in ("out", "inout") and o.value is not None]

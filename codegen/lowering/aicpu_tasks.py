@@ -26,6 +26,17 @@ def add_aicpu_task(lowered: Lowered, node: Node, reason: str) -> None:
     lowered.add(AicpuRecord(node.op, names, outputs, node.name, attrs, reason), node)
 
 
+def add_loop_task(lowered: Lowered, node: Node, body: Lowered) -> None:
+    """Adds the task of a closed loop, whose body was lowered."""
+    names = tuple(None if v is None else v.name for v in node.inputs)
+    record = AicpuRecord(
+        node.op.removeprefix("Closed"), names, tuple(v.name for v in node.outputs), node.name,
+        _plain_attrs(node.attrs), body=len(lowered.bodies),
+    )  # fmt: skip
+    lowered.bodies.append((node.subgraphs["body"], body))
+    lowered.add(record, node)
+
+
 def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as JSON values; a tensor as its dtype, shape and flat values."""
     return {k: _plain(v) for k, v in attrs.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from codegen.kernels import NotLowerable, TilingRefused, Tilings, check_nodes, kernels, lower_node, tiling_for
-from codegen.lowering.aicpu_tasks import add_aicpu_task
+from codegen.lowering.aicpu_tasks import add_aicpu_task, add_loop_task
 from codegen.lowering.aliases import add_aliases
 from codegen.lowering.branch_merges import add_merge, copy_first_input
 from codegen.lowering.dead_records import drop_unread
@@ -13,6 +13,7 @@ from codegen.lowering.lowered import Lowered
 from codegen.targets import Target
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.data_dependent_sizes import LATE_SIZE, DataDependentSizes
+from graph_opt.ir.ops.control import CLOSED
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.states import problem, updates, updates_first_input
 from graph_opt.plan.records import AliasRecord, KernelRecord, Record
@@ -34,8 +35,13 @@ def lower_graph(graph: Graph, target: Target, tilings: Tilings = _NO_TILINGS) ->
     if fault := problem(graph):
         raise ValueError(f"graph {graph.name}: {fault}")
     in_place = updates(graph)
+    closed = set(CLOSED.values())
     sources = {origin.value for origin in graph.origins.values()}
     for node in list(graph.nodes):
+        if node.op in closed:
+            add_loop_task(lowered, node, lower_graph(node.subgraphs["body"], target))
+            sizes.decide(node)
+            continue
         late = sizes.are_late(node)
         tiling = tiling_for(tilings, node.name, target)
         if not late and tiling is None and add_aliases(lowered, node):

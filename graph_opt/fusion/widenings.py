@@ -18,7 +18,7 @@ def widening(value: Value) -> list[Node]:
     while len(value.uses) == 1 and value.producer is not None:
         node = value.producer
         chain.append(node)
-        source = node.inputs[0]
+        source = node.input(0)
         if source is None:
             break
         if node.op == "Cast":

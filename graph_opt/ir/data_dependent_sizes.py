@@ -17,7 +17,7 @@ class DataDependentSizes:
     """The sizes that only a run decides, less those that a task of the AI CPU has decided so far."""
 
     def __init__(self, graph: Graph) -> None:
-        self.late = {name for name in graph.dims if is_fresh(name)}
+        self.late = {name for name in graph.dims if is_fresh(name)} - told_by_inputs(graph)
         self.decided_by: dict[str, str] = {}
         """The first value that tells a size."""
 
@@ -41,6 +41,11 @@ def decided(dtype: DType, shape: Iterable[Dim] | None) -> set[str]:
     if dtype.kind == "handle":
         return set()
     return {str(d) for d in shape or () if isinstance(d, Expr) and d.is_name}
+
+
+def told_by_inputs(graph: Graph) -> set[str]:
+    """The dims that the shapes of a graph's inputs tell: of the body of a loop also those that a run decided."""
+    return set().union(*(decided(v.dtype, v.shape) for v in graph.inputs))
 
 
 def _values(node: Node) -> list[Value]:

@@ -1,6 +1,6 @@
 """The plan of a model as plain JSON values, as the runtime reads it.
 
-    {"segments": [segment], "programs": [text], "outputs": [[row, number]]}
+    {"segments": [segment], "programs": [text], "outputs": [[row, number]], "bodies": [the same without programs]}
 
 Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A segment:
 
@@ -14,7 +14,8 @@ Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A s
      "guards": count, "objects": count,
      "tasks": [{"node", "family", "after": [task], "guard": [byte, value] or null, "operands": [place or null],
                 native: "program": number, "dims": [..], "grid", "work"
-                AI CPU: "op", "attrs", "inputs": [value number or null], "outputs": [value number]}],
+                AI CPU: "op", "attrs", "inputs": [value number or null], "outputs": [value number],
+                        of a loop "body": which of the bodies it repeats}],
      "output_copies": [[output number, value number]]}
 
 An expression is an int or the text form of `tensor_types.dims`; a place is [space, index, offset] with the spaces
@@ -34,11 +35,16 @@ from tensor_types.dims import Dim
 def model_to_json(model: ModelPlan) -> dict[str, Any]:
     """The plan as dicts, lists, strings and numbers, in a fixed order."""
     shared = {text: n for n, text in enumerate(model.programs)}
+    return {**_model(model, shared), "programs": list(shared)}
+
+
+def _model(model: ModelPlan, shared: dict[str, int]) -> dict[str, Any]:
     segments = [
         {"sources": [list(place) for place in s.sources], **_plan(s.plan, [shared[text] for text in s.plan.programs])}
         for s in model.segments
     ]
-    return {"segments": segments, "programs": list(shared), "outputs": [list(o) for o in model.outputs]}
+    bodies = [_model(body, shared) for body in model.bodies]
+    return {"segments": segments, "outputs": [list(o) for o in model.outputs], "bodies": bodies}
 
 
 def _plan(plan: Plan, programs: list[int]) -> dict[str, Any]:
@@ -92,7 +98,8 @@ def _task(task: Task, number: dict[str, int], programs: list[int]) -> dict[str, 
         names = [None if o is None or o.value is None else number[o.value] for o in task.operands]
         inputs = [n for n, o in zip(names, task.operands, strict=True) if o is None or o.role == "in"]
         outputs = [n for n, o in zip(names, task.operands, strict=True) if o is not None and o.role == "out"]
-        return {**common, "op": task.op, "attrs": dict(task.attrs), "inputs": inputs, "outputs": outputs}
+        body = {} if task.body is None else {"body": task.body}
+        return {**common, "op": task.op, "attrs": dict(task.attrs), "inputs": inputs, "outputs": outputs, **body}
     return {
         **common,
         "program": programs[task.program],

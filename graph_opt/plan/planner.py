@@ -128,7 +128,8 @@ class _Planner:
             inputs = [None if name is None else self._aicpu_operand(name, "in", record) for name in record.inputs]
             outputs = [self._aicpu_operand(name, "out", record) for name in record.outputs]
             self.tasks.append(
-                Task(record.node, "aicpu", (*inputs, *outputs), op=record.op, attrs=dict(record.attrs), guard=guard)
+                Task(record.node, "aicpu", (*inputs, *outputs), op=record.op, attrs=dict(record.attrs), guard=guard,
+                     body=record.body)  # fmt: skip
             )
 
     def _program(self, text: str) -> int:

@@ -61,6 +61,8 @@ class AicpuRecord:
     node: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
+    body: int | None = None
+    """Of a loop: number of the body that the runtime repeats, among those of the model."""
 
 
 @dataclass(frozen=True, slots=True)

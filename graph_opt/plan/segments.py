@@ -7,7 +7,7 @@ whose sizes are known. Between segments, tensors are passed on; the next one is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graph_opt.ir.data_dependent_sizes import decided
@@ -32,15 +32,18 @@ class Segment:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Segments in order; `outputs` tells for each output of the model its (row, number in it)."""
+    """Segments in order; `outputs` tells for each output of the model its (row, number in it); `bodies` are the models
+    that its loops repeat."""
 
     segments: tuple[Segment, ...]
     outputs: tuple[tuple[int, int], ...]
+    bodies: tuple[ModelPlan, ...] = ()
 
     @property
     def programs(self) -> tuple[str, ...]:
         """Texts of all programs, each once, in order of first use."""
-        return tuple(dict.fromkeys(p for s in self.segments for p in s.plan.programs))
+        own = [p for s in self.segments for p in s.plan.programs]
+        return tuple(dict.fromkeys([*own, *(p for body in self.bodies for p in body.programs)]))
 
 
 def plan_model(model: PlanInput) -> ModelPlan:
@@ -104,7 +107,7 @@ class _Splitter:
             segment = self.made.get(name, 0)
             ends.append((segment + 1, at[segment]))
             at[segment] += 1
-        return ModelPlan(tuple(segments), tuple(ends))
+        return ModelPlan(tuple(segments), tuple(ends), tuple(plan_model(body) for body in self.model.bodies))
 
     def _witnesses(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -158,10 +161,7 @@ class _Splitter:
         sizes: list[Dim] = []
         for name in set().union(*taken_and_given(record)):
             sizes.extend(self.values[name].shape or () if name in self.values else ())
-        if isinstance(record, KernelRecord):
-            sizes.extend((*record.dims, record.grid, *(o.bytes for o in record.operands)))
-        else:
-            sizes.append(record.byte_offset)
+        sizes.extend(_sizes(record))
         needed = _names(sizes) & self.model.late_dims.keys()
         if needed - self.witness.keys():
             raise UnsupportedOperator(
@@ -171,10 +171,10 @@ class _Splitter:
             )
         return frozenset(needed)
 
-    def _late_dims(self, records: Iterable[Scheduled], segment: int) -> dict[str, tuple[int, int | None]]:
+    def _late_dims(self, records: Sequence[Scheduled], segment: int) -> dict[str, tuple[int, int | None]]:
         """The late dims that are known in a segment and that something in it depends on."""
         shapes = (self.values[v].shape or () for v in _touched(records) if v in self.values)
-        used = _names(d for shape in shapes for d in shape)
+        used = _names([*(d for shape in shapes for d in shape), *(d for s in records for d in _sizes(s.record))])
         known = {d for d, tensor in self.witness.items() if self.made[tensor] < segment}
         return {d: bounds for d, bounds in self.model.late_dims.items() if d in used & known}
 
@@ -218,6 +218,13 @@ class _Splitter:
                 kind = value.kind if value.kind == "constant" else kinds.get(value.name, "temporary")
                 values.append(value if value.kind == kind else replace(value, kind=kind))
         return PlanInput(tuple(values), tuple(records), inputs, outputs, dims, tuple(requirements), states=states)
+
+
+def _sizes(record: Record) -> list[Dim]:
+    """What a record is measured in beside the shapes of its values."""
+    if isinstance(record, KernelRecord):
+        return [*record.dims, record.grid, *(o.bytes for o in record.operands)]
+    return [record.byte_offset] if isinstance(record, AliasRecord) else []
 
 
 def _touched(records: Iterable[Scheduled]) -> list[str]:

@@ -76,6 +76,8 @@ class PlanInput:
     late_dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     states: tuple[str, ...] = ()
     """Values whose bytes live from run to run. They are neither inputs nor outputs; updates write them in place."""
+    bodies: tuple[PlanInput, ...] = ()
+    """The bodies of loops, each a model of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ class Task:
     guard: tuple[int, int] | None = None
     may_alias: tuple[tuple[int, int], ...] = ()
     tiling: str = ""
+    body: int | None = None
+    """Of a loop: which of the model's bodies it repeats."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Know the IR only; the numpy evaluation of operators is handed in by the driver.
 """
 
 from graph_opt.simplify.absorb_expands import AbsorbExpands
+from graph_opt.simplify.close_bodies import CloseBodies, OptimiseBodies
 from graph_opt.simplify.compose_reshapes import ComposeReshapes
 from graph_opt.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from graph_opt.simplify.eliminate_dead_code import EliminateDeadCode
@@ -12,6 +13,7 @@ from graph_opt.simplify.flatten_if import FlattenIf
 from graph_opt.simplify.fold_constants import FoldConstants
 from graph_opt.simplify.fold_shapes import FoldShapes
 from graph_opt.simplify.gather_by_position import GatherByPosition
+from graph_opt.simplify.hoist_invariants import HoistInvariants
 from graph_opt.simplify.merge_transposes import MergeTransposes
 from graph_opt.simplify.remove_identities import RemoveIdentities
 from graph_opt.simplify.scatter_by_position import ScatterByPosition
@@ -21,6 +23,7 @@ from graph_opt.simplify.split_wide_operators import SplitWideOperators
 
 __all__ = [
     "AbsorbExpands",
+    "CloseBodies",
     "ComposeReshapes",
     "EliminateCommonSubexpressions",
     "EliminateDeadCode",
@@ -28,7 +31,9 @@ __all__ = [
     "FoldConstants",
     "FoldShapes",
     "GatherByPosition",
+    "HoistInvariants",
     "MergeTransposes",
+    "OptimiseBodies",
     "RemoveIdentities",
     "ScatterByPosition",
     "SelectBranches",

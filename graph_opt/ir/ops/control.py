@@ -129,6 +129,16 @@ def _scan(ctx: Inference) -> None:
         ctx.set(states + i, part.dtype, (*part.shape[:axis], steps, *part.shape[axis:]))
 
 
+def _closed(ctx: Inference) -> None:
+    """A finished loop, whose results keep the types that they had: its body is a graph of its own."""
+    for index, value in enumerate(ctx.node.outputs):
+        ctx.set(index, value.dtype, value.shape, value.content)
+
+
+CLOSED = {"Loop": "ClosedLoop", "Scan": "ClosedScan"}
+"""What a loop becomes whose body reads nothing from outside: the values that it captured, `captured` of them, are its
+last operands and the last inputs of its body."""
+
 declare("If", "cond", "control", _if, {"then_branch": GRAPH, "else_branch": GRAPH})
 declare("IfMerge", "cond then else", "control", _if_merge, aicpu=None)
 declare("Loop", "M? cond? v_initial*", "control", _loop, {"body": GRAPH})
@@ -136,4 +146,10 @@ declare(
     "Scan", "initial_state_and_scan_inputs*", "control", _scan,
     {"body": GRAPH, "num_scan_inputs": INT, "scan_input_axes": INTS, "scan_input_directions": INTS,
      "scan_output_axes": INTS, "scan_output_directions": INTS},
+)  # fmt: skip
+declare("ClosedLoop", "M? cond? initial_and_captured*", "control", _closed, {"body": GRAPH, "captured": 0}, aicpu=None)
+declare(
+    "ClosedScan", "initial_state_scan_inputs_and_captured*", "control", _closed,
+    {"body": GRAPH, "captured": 0, "num_scan_inputs": INT, "scan_input_axes": INTS, "scan_input_directions": INTS,
+     "scan_output_axes": INTS, "scan_output_directions": INTS}, aicpu=None,
 )  # fmt: skip

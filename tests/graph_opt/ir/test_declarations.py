@@ -8,7 +8,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_schemas
 from graph_opt.ir import ops
 
 INTERNAL = {
-    "Fused", "Relayout", "IfMerge", "MoeRoute", "GroupedMatMul", "BlockMatMul", "QuantizeBlocks", "QuantisedLstm", "PrepareImage",
+    "Fused", "Relayout", "IfMerge", "ClosedLoop", "ClosedScan", "MoeRoute", "GroupedMatMul", "BlockMatMul",
+    "QuantizeBlocks", "QuantisedLstm", "PrepareImage",
     "SelectBoxes", "SelectedBoxes", "Trees",
 }  # fmt: skip
 
