@@ -83,7 +83,7 @@ Operators of your own: [custom operators](custom_operators.md).
         parts.append(f"\n## {domain}\n\n{len(rows)} operators.\n\n")
         parts.append(table(["operator", "opset", "class", "native", "dtypes of the family"], rows))
         if domain == "ai.onnx":
-            parts.append(f"\nOlder operators that are read as newer ones: {', '.join(older)}.\n")
+            parts.append(f"\nOperators that are read as others: {', '.join(older)}.\n")
         forms = sorted(n.removeprefix(f"{domain}::") for n in pending._RULES if n.startswith(f"{domain}::"))
         if forms:
             parts.append(f"\nRead as operators of ai.onnx, in each of their forms: {', '.join(forms)}.\n")

@@ -16,6 +16,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     flex_attention,
     group_query,
     image,
+    losses,
     matrix,
     movement,
     normalization,

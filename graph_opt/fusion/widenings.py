@@ -19,7 +19,7 @@ def widening(value: Value) -> list[Node]:
         node = value.producer
         chain.append(node)
         source = node.input(0)
-        if source is None:
+        if source is None:  # also of a node that takes nothing, as SequenceEmpty
             break
         if node.op == "Cast":
             wider = source.dtype.is_integer and source.dtype.bits == 8 and value.dtype.is_float

@@ -36,7 +36,7 @@ SAMPLE = {
     "scatterelements": "scatter_elements_with_reduction_max", "scatternd": "scatternd_max",
     "sequence_map": "sequence_map_add_2_sequences", "sequenceinsert": "sequence_insert_at_front",
     "slice": "slice_neg", "softmax": "softmax_default_axis",
-    "softmax_cross_entropy_loss": "sce_mean_weight_ii_log_prob", "spacetodepth": "spacetodepth_crd_mode_example",
+    "softmax_cross_entropy_loss": "sce_none_weights_log_prob", "spacetodepth": "spacetodepth_crd_mode_example",
     "splittosequence": "split_to_sequence_2", "stft": "stft_with_window", "string_concat": "string_concat",
     "stringnormalizer": "strnormalizer_export_monday_empty_output", "swiglu": "swiglu_alpha",
     "tfidfvectorizer": "tfidfvectorizer_tf_only_bigrams_skip0", "topk": "top_k_same_values_2d",
@@ -52,6 +52,12 @@ def test_one_case_of_each_kind(module: str, tmp_path: Path) -> None:
     case = load_cases((module,))[f"test_{SAMPLE[module]}"]
     outcome = run_case(case, tmp_path)
     assert outcome.status == "passed", outcome.reason
+
+
+def test_losses_are_kernels(tmp_path: Path) -> None:
+    name = "test_sce_mean_weight_ii_log_prob"
+    outcome = run_case(load_cases(("softmax_cross_entropy_loss",))[name], tmp_path)
+    assert outcome.status == "passed" and outcome.native, outcome.reason
 
 
 def test_a_wrong_result_is_seen() -> None:

@@ -1,4 +1,4 @@
-"""Reductions along axes: Reduce*, arg extremes, softmax, cumulative sums, TopK, losses."""
+"""Reductions along axes: Reduce*, arg extremes, softmax, cumulative sums, TopK."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from graph_opt.ir.ops.registry import INT, Inference, Rule, Shape, along_axis, declare
+from graph_opt.ir.ops.registry import Inference, Rule, Shape, along_axis, declare
 from tensor_types.dims import Dim, dmax, dmin
 from tensor_types.dtypes import I64
 
@@ -73,11 +73,6 @@ def _cumulative(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), ctx.shape(), content)
 
 
-def _loss(ctx: Inference) -> None:
-    ctx.set(0, ctx.dtype(), ctx.shape(1) if ctx.attr("reduction") == "none" else ())
-    ctx.set(1, ctx.dtype(), ctx.shape(0))
-
-
 _AXES = {"keepdims": 1, "noop_with_empty_axes": 0}
 for _name, _combine in {
     "ReduceSum": lambda a, b: a + b, "ReduceProd": lambda a, b: a * b, "ReduceMax": dmax, "ReduceMin": dmin,
@@ -89,11 +84,3 @@ declare("ArgMax ArgMin", "data", "reduction", _arg, {"axis": 0, "keepdims": 1, "
 declare("Softmax LogSoftmax Hardmax", "input", "reduction", along_axis, {"axis": -1})
 declare("TopK", "X K", "reduction", _top_k, {"axis": -1, "largest": 1, "sorted": 1})
 declare("CumSum CumProd", "x axis", "reduction", _cumulative, {"exclusive": 0, "reverse": 0})
-declare(
-    "NegativeLogLikelihoodLoss", "input target weight?", "reduction", _loss,
-    {"ignore_index": INT, "reduction": "mean"},
-)  # fmt: skip
-declare(
-    "SoftmaxCrossEntropyLoss", "scores labels weights?", "reduction", _loss,
-    {"ignore_index": INT, "reduction": "mean"},
-)  # fmt: skip

@@ -318,3 +318,8 @@ def test_what_two_kernels_read_is_widened_once(other: str) -> None:
     graph, _ = fused(WIDENED + f"%y = Add(%a, %d)\n{other}", "%x: f32[4, 4], %q: u8[4, 4]", "%y, %z")
     assert "matmul: MatMul Add" in kernels_of(graph)
     assert sum("Cast" in k for k in kernels_of(graph)) == 1
+
+
+def test_a_producer_without_operands_widens_nothing() -> None:
+    graph, _ = fused("%a: f32[4, 4] = RandomNormal() {shape=[4, 4], dtype=1}\n%y = Add(%a, %x)")
+    assert kernels_of(graph) == ["RandomNormal", "region: Add"]
