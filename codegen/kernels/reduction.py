@@ -14,7 +14,7 @@ from codegen.kernels.operands import NotLowerable, shape_of
 from codegen.kernels.reduction_passes import ARG, Chunk, ReductionPasses, neutral
 from codegen.kernels.tiling import Tiling, first_fit
 from codegen.kernels.wide_integers import in_words
-from codegen.kernels.wide_sums import sum_of_words
+from codegen.kernels.wide_reductions import ONE_BY_ONE, position_of_words, reduce_words
 from codegen.targets.target import Target
 from codegen.tile.ir import Imm, View
 from graph_opt.ir.core import Node, Value
@@ -35,6 +35,8 @@ def lower_reduction(node: Node, target: Target, tiling: Tiling | None = None) ->
 
 class _Lowering(ReductionPasses):
     """What operators compute in their passes."""
+
+    of_words = ONE_BY_ONE
 
     def _emit(self) -> None:
         if self.normalises:
@@ -60,15 +62,17 @@ class _Lowering(ReductionPasses):
 
     def _reduce(self) -> Operand:
         op, small, compute = self.op, self.small, self.compute
+        total: Operand
         if in_words(self.dtype, self.paths.target):
-            return sum_of_words(self)
+            total = reduce_words(self)
+            return self._mean_of(total) if op == "ReduceMean" else total
         plain: dict[str, str] = {"ReduceSum": "TROWSUM", "ReduceProd": "TROWPROD", "ReduceMean": "TROWSUM",
                                  "ReduceLogSum": "TROWSUM"}  # fmt: skip
         if op in ("ReduceMax", "ReduceMin"):
             instruction = "TROWMAX" if op == "ReduceMax" else "TROWMIN"
             return self.accumulate(instruction, lambda c: c.x, **({"nan": 1} if self.dtype.is_float else {}))
         if op in plain:
-            total: Operand = self.accumulate(plain[op], lambda c: c.x)
+            total = self.accumulate(plain[op], lambda c: c.x)
             if op == "ReduceMean":
                 return self._mean_of(total)
             return small.apply("TLOG", compute, total) if op == "ReduceLogSum" else total
@@ -118,6 +122,8 @@ class _Lowering(ReductionPasses):
         return place
 
     def _position(self) -> View:
+        if in_words(self.dtype, self.paths.target):
+            return position_of_words(self)
         if not self.whole:
             return self._position_in_chunks()
         out = self.anchor.output.dtype

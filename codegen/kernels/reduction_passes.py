@@ -6,7 +6,7 @@ pass over memory. Longer or run-time axes are walked in chunks, once per pass, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -73,6 +73,8 @@ class ReductionPasses:
     """A reduction as passes over its reduced axes, chunk by chunk; subclasses say what is computed (`_emit`)."""
 
     tiling: ReductionTiling
+    of_words: Mapping[str, bool]
+    """Operators that take 64-bit integers as words, and whether they take them one by one."""
 
     def __init__(self, node: Node, target: Target) -> None:
         self.node = node
@@ -158,8 +160,9 @@ class ReductionPasses:
         inner_kept = bool(self.kept) and self.kept[-1] == len(self.space.groups) - 1
         if self.paths.explicit:
             lanes = 32 if inner_kept else 1
+            single = in_words(self.dtype, self.paths.target) and self.of_words.get(self.op)
             for elements in halvings(1 << 13, 32):
-                most = max(1, elements // lanes)
+                most = 1 if single else max(1, elements // lanes)
                 yield ReductionTiling(elements, lanes, most, most)
             return
         lanes = 64 if inner_kept else 1
@@ -207,7 +210,7 @@ class ReductionPasses:
         if self.normalises and not self.dtype.is_float:
             raise NotLowerable(f"{self.op} on {self.dtype}")
         if in_words(self.dtype, self.paths.target):
-            if self.op != "ReduceSum":
+            if self.op not in self.of_words:
                 raise NotLowerable(f"{self.op} of 64-bit integers in 32-bit words")
             self.paths.require(I32)
         else:

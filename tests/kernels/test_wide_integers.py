@@ -10,6 +10,7 @@ from codegen.kernels.matmul import lower_matmul
 from codegen.kernels.reduction import lower_reduction
 from codegen.kernels.region import lower_region
 from tests.kernels.lowered import Case
+from tests.kernels.lowered import check as check_on_hosts
 from tests.kernels.on_chips import check_on_chips
 
 EDGES = [0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 2**32 - 1, -(2**32), 2**62, -(2**62), 16777217]
@@ -163,3 +164,58 @@ def test_a_sum_between_other_operators() -> None:
     arrays = {"x": NUMBERS, "z": OTHERS, "axes": np.array([1]), "one": np.array(1)}
     case = Sums("reduction", ops, arrays, ["y"], constants=["axes", "one"])
     check_on_chips(case, lower_reduction, rtol=0, atol=0, exact=True)
+
+
+_OF_NUMPY = {
+    "ReduceMax": np.max,
+    "ReduceMin": np.min,
+    "ReduceProd": np.prod,
+    "ReduceL1": lambda x, axes: np.abs(x).sum(axes),
+    "ReduceSumSquare": lambda x, axes: (x * x).sum(axes),
+}
+
+
+class Reduced(Case):
+    """numpy's results, which wrap as those of the host do."""
+
+    def expected(self) -> dict[str, np.ndarray]:
+        axes = tuple(self.arrays["axes"])
+        return {"y": np.asarray(_OF_NUMPY[self.ops[0][0]](self.arrays["x"], axes))}
+
+
+@pytest.mark.parametrize("op", list(_OF_NUMPY))
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 10), [1]), ((5, 10), [0]), ((5, 10), [0, 1]), ((3, 9001), [1]), ((5, 1), [1])]
+)
+def test_reductions_in_words(op: str, shape: tuple[int, int], axes: list[int]) -> None:
+    """High words that are equal leave it to the low ones, which count as unsigned numbers."""
+    if op == "ReduceProd" and shape[1] > 1000:
+        shape = (3, 201)
+    numbers = np.resize(NUMBERS, shape)
+    numbers[::2] = np.resize([5, 2**31 + 3, 2**32 - 1, 7], shape)[::2]
+    if op == "ReduceProd":
+        numbers = np.where(numbers % 2 == 0, numbers + 1, numbers)  # even ones would soon make it 0
+    case = Reduced("reduction", [(op, ["x", "axes"], ["y"], {"keepdims": 0})],
+                   {"x": numbers, "axes": np.array(axes)}, ["y"], constants=["axes"])  # fmt: skip
+    check_on_chips(case, lower_reduction, rtol=0, atol=0, exact=True)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize(("shape", "axis"), [((5, 10), 1), ((5, 10), 0), ((2, 9001), 1), ((5, 1), 1)])
+def test_positions_of_words(op: str, last: int, shape: tuple[int, int], axis: int) -> None:
+    """Of numbers that occur several times, within a block and in several, and whose high words are equal."""
+    numbers = np.resize(NUMBERS, shape)
+    numbers[::2] = np.resize([5, 2**31 + 3, 2**32 - 1, 7, 0], shape)[::2]
+    case = Case("reduction", [(op, ["x"], ["y"], {"axis": axis, "keepdims": 0, "select_last_index": last})],
+                {"x": numbers}, ["y"])  # fmt: skip
+    check_on_chips(case, lower_reduction, rtol=0, atol=0, exact=True)
+
+
+def test_a_mean_of_words_is_rounded_towards_zero_as_on_hosts() -> None:
+    numbers = np.array([[5, 6, 2**40], [-5, -6, -(2**40)]])
+    want = np.array([(11 + 2**40) // 3, -((11 + 2**40) // 3)])
+    case = Case("reduction", [("ReduceMean", ["x", "axes"], ["y"], {"keepdims": 0})],
+                {"x": numbers, "axes": np.array([1])}, ["y"], constants=["axes"], exact={"y": want})  # fmt: skip
+    check_on_chips(case, lower_reduction, rtol=0, atol=0, exact=True)
+    check_on_hosts(case, lower_reduction)
