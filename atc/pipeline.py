@@ -9,6 +9,7 @@ from acl_runtime.aicpu import evaluate
 from graph_opt.fusion.expand_composites import ExpandComposites
 from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_positions import ExpandPositions
+from graph_opt.fusion.expand_refused import ExpandRefused
 from graph_opt.fusion.expand_resize import ExpandResize
 from graph_opt.fusion.expand_rotary import ExpandRotary
 from graph_opt.fusion.expand_spectra import ExpandSpectra
@@ -147,6 +148,7 @@ def target_passes(
         *simplification(),
         ChoosePrecision(kernels, precision_mode, overrides),
         *([LegaliseProducts(kernels)] if halves else []),  # others have nothing that is worth asking
+        ExpandRefused(kernels),
         AssignFormats(kernels),
         EliminateDeadCode(),
         *([DirectConvolutions()] if high_precision else []),
