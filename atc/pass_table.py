@@ -83,7 +83,7 @@ _TABLE = (
     PassRow("merge-sibling-matmuls", "Products of one operand by several weights become one batched product."),
     PassRow("choose-precision", "Each operator gets its dtype by the precision mode.", required=True),
     PassRow("legalise-products", "Products whose dtype the chip's cube lacks get one that it has.", required=True),
-    PassRow("expand-refused", "Norms, softmax and Gelu that a target has no kernel for become what they are defined by."),
+    PassRow("expand-refused", "Norms, softmax and Gelu without a kernel become what they are defined by."),
     PassRow("assign-formats", "Images become channels-last where kernels want it.", required=True),
     PassRow("direct-convolutions", "With --high_precision: convolutions stay sums over their windows.", required=True),
     PassRow("fuse-piecewise", "Cuts and joins with arithmetic between them become one kernel."),

@@ -5,7 +5,7 @@ its graph, so that a form which one of them refuses costs no other its fusion, a
 
     Softmax(x)             -> e = exp(x - max(x));  e / sum(e)
     LogSoftmax(x)          -> d = x - max(x);  d - log(sum(exp(d)))
-    LayerNormalization     -> d = x - mean(x);  d / sqrt(mean(d*d) + epsilon) * scale + bias, mean and 1/root results too
+    LayerNormalization     -> d = x - mean(x);  d / sqrt(mean(d*d) + epsilon) * scale + bias; mean, 1 / root
     RMSNormalization       -> x / sqrt(mean(x*x) + epsilon) * scale
     InstanceNormalization  -> as LayerNormalization, over all axes behind the channels
     Gelu(x)                -> x * 0.5 * (1 + erf(x / sqrt(2))), or with tanh
