@@ -282,6 +282,8 @@ def _reverse_sequence(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     array, lengths = np.array(inputs[0]), integers(inputs[1])
     batch, time = attrs.get("batch_axis", 1), attrs.get("time_axis", 0)
     view = np.moveaxis(array, (batch, time), (0, 1))
+    if any(not 0 <= length <= array.shape[time] for length in lengths):
+        raise InvalidModel("a sequence is longer than time", remedy="check the values of the model's inputs")
     for i, length in enumerate(lengths):
         view[i, :length] = view[i, :length][::-1].copy()
     return array

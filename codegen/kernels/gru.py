@@ -62,7 +62,7 @@ class _Gru(Recurrence):
         self._multiply(direction, h, 0, self.n_panels if self.reset_after else -(-boundary // self.panel))
         for gate, k in ((z, 0), (r, 1)):
             task.add(gate, product[k], x[k])
-            task.sigmoid(gate, gate)
+            self.activate("sigmoid", gate, gate)
         if self.reset_after:
             task.mul(g, r, product[2])
         else:
@@ -70,7 +70,7 @@ class _Gru(Recurrence):
             self._multiply(direction, g, boundary // self.panel, self.n_panels)
             task.mov(g, product[2])
         task.add(g, g, x[2])
-        task.tanh(g, g)
+        self.activate("tanh", g, g)
         # h = (1 - z) * g + z * h
         task.sub(h, h, g)
         task.fma(h, z, h, g)

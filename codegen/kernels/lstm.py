@@ -65,13 +65,17 @@ class Lstm(Recurrence):
                 factor = self.paths.vector_f32(factor, (self.block, self.hidden), self.dtype)
                 task.mul(scratch, cell, factor)
                 task.add(scratch, scratch, source[k])
-                task.sigmoid(dst, scratch)
+                self.activate("sigmoid", dst, scratch)
             else:
-                task.sigmoid(dst, source[k])
+                self.activate("sigmoid", dst, source[k])
 
         gate(i, 0, c, 0)
-        gate(f, 2, c, 2)
-        task.tanh(g, source[3])
+        if self.anchor.attrs.get("input_forget"):
+            task.mul(f, i, -1.0)
+            task.add(f, f, 1.0)
+        else:
+            gate(f, 2, c, 2)
+        self.activate("tanh", g, source[3])
         task.mul(i, i, g)
         task.fma(c, c, f, i)
         gate(o, 1, c, 1)
@@ -87,6 +91,8 @@ class QuantisedLstm(Lstm):
         assert x is not None and self.r is not None
         self.x, self.w, self.b = x, None, None
         directions, hidden, rows = shape_of(self.r)
+        if self.anchor.attrs.get("input_forget"):
+            raise NotLowerable("input and forget gates of one weight in bytes")
         if self.target.explicit_memory or self.r.dtype != I8 or x.dtype != F32:
             raise NotLowerable("a QuantisedLstm runs on hosts, its weight in signed bytes, its gates in f32")
         if not isinstance(hidden, int) or hidden % _QUAD:

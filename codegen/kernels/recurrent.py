@@ -281,6 +281,16 @@ class Recurrence(ABC):
                 task.store(self.space.view(self.direction, size * s + axis(0), self.first + axis(1), column,
                                            shape=shape), block)  # fmt: skip
 
+    def activate(self, name: str, result: View, x: View) -> None:
+        """An activation, of what lies within the limit that the layer has for it."""
+        clip = self.anchor.attrs.get("clip")
+        if clip is not None:
+            limit = float(clip)  # type: ignore[arg-type]
+            self.task.min(result, x, limit)
+            self.task.max(result, result, -limit)
+            x = result
+        getattr(self.task, name)(result, x)
+
     def _value(self, index: int) -> Value | None:
         inner = self.anchor.input(index)
         return None if inner is None else self.values.get(inner.name, inner)
@@ -293,8 +303,8 @@ class Recurrence(ABC):
 
     def _check_attributes(self) -> None:
         attrs = self.anchor.attrs
-        if attrs.get("layout") or attrs.get("clip") or attrs.get("input_forget"):
-            raise NotLowerable("layout, clip or input_forget")
+        if attrs.get("layout"):
+            raise NotLowerable("the batch comes first")
         given = [str(a).lower() for a in attrs.get("activations") or ()]  # type: ignore[union-attr]
         if given and given != list(self.activations) * (len(given) // len(self.activations)):
             raise NotLowerable("activations other than the default ones")

@@ -47,5 +47,4 @@ class _Rnn(Recurrence):
             addend = View(inputs.base, (b, t, row, self.panel * n + axis(1)), sums.shape)
             addend = self.paths.vector_input(addend, (self.block, self.panel), F32)
             self.recurrent_product(self.recurrent, direction, n, left, sums, addend)
-        activation = getattr(task, self.activations[0])
-        activation(h, self.sums.window((0, 0), (rows, self.hidden)))
+        self.activate(self.activations[0], h, self.sums.window((0, 0), (rows, self.hidden)))

@@ -4,12 +4,14 @@
     EyeLike(x) {k}                -> Cast(column - row == k)
     OneHot(indices, depth, v)     -> Where(wrapped indices == 0..depth-1, v[1], v[0])
     GatherND(x, indices)          -> Gather(x with its leading axes as one, position in that axis)
+    ReverseSequence(x, lengths)   -> the same, the position in time being length - 1 - t where t < length, else t
 
 Rules
 1. Positions count from 0 along an axis: Range(0, extent, 1); an extent that only the run knows is that of Shape.
 2. GatherND: indices of two axes or more, no batch axes. An index that is out of range on its own axis becomes one
    that is out of range of all, so that it is refused and never reads another row.
 3. OneHot: the depth is a number of the model.
+4. ReverseSequence: a length that is negative or longer than time is refused as such an index.
 """
 
 from __future__ import annotations
@@ -133,6 +135,30 @@ def _gather_nd(rewriter: Rewriter, match: Match) -> Declined | None:
     return None
 
 
+def _reverse_sequence(rewriter: Rewriter, match: Match) -> Declined | None:
+    x, w = match["x"], _Writer(rewriter, match)
+    if x.shape is None or len(x.shape) < 2:
+        return Declined("its rank")
+    target = w.number([-1], "rows")
+    if len(x.shape) > 2:
+        target = w("Concat", target, w("Shape", x, start=2), axis=0)
+    time = int(attribute(match.root, "time_axis"))  # type: ignore[call-overload]
+    extent = w.extent(x, time)
+    across = w.number([1 - time], "axis")
+    steps = w("Unsqueeze", w.positions(x, time), across)
+    length = w("Unsqueeze", w.as_i64(match["lengths"]), w.number([time], "axis"))
+    step = w("Where", w("Less", steps, length), w("Sub", w("Sub", length, w.number(1)), steps), steps)
+    other = w("Unsqueeze", w.positions(x, 1 - time), w.number([time], "axis"))
+    first, second = (step, other) if time == 0 else (other, step)
+    position = w("Add", w("Mul", first, w.extent(x, 1)), second)
+    wrong = w("Or", w("Less", length, w.number(0)), w("Less", extent, length))
+    checked = w("Where", wrong, w.number(_NOWHERE, "nowhere"), position)
+    rows = w("Reshape", checked, w.number([-1], "rows"))
+    taken = w("Gather", w("Reshape", x, target), rows, axis=0)
+    match.become(rewriter, "Reshape", [taken, w("Shape", x)])
+    return None
+
+
 @dataclass(frozen=True)
 class ExpandPositions(RulePass):
     """See the module."""
@@ -142,5 +168,6 @@ class ExpandPositions(RulePass):
         Rule("triangle", op("Trilu", _X, optional(any_value("k"))), _trilu),
         Rule("eye", op("EyeLike", _X), _eye_like),
         Rule("one-hot", op("OneHot", _INDICES, any_value("depth"), any_value("values")), _one_hot),
+        Rule("reverse-sequence", op("ReverseSequence", _X, any_value("lengths")), _reverse_sequence),
         Rule("gather-nd", op("GatherND", _X, _INDICES), _gather_nd),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,7 +59,8 @@ def _close(graph: Graph, node: Node) -> bool:
     body = node.subgraphs["body"]
     captured = captured_values(node)
     told = set().union(*(decided(v.dtype, v.shape) for v in (*body.inputs, *captured)))
-    witnesses = _witnesses(graph, node, {d for d in _dims(body) if is_fresh(d)} - told)
+    used = _dims([*captured, *(v for part in (body, *nested_graphs(body)) for v in part.values.values())])
+    witnesses = _witnesses(graph, node, {d for d in used if is_fresh(d)} - told)
     if witnesses is None:
         return False
     while node.op == "Loop" and len(node.inputs) < 2:
@@ -93,14 +94,9 @@ def _own_outputs(body: Graph) -> None:
     body.outputs = type(body.outputs)(outputs)
 
 
-def _dims(body: Graph) -> set[str]:
-    """The dims that anything in a body is measured in."""
-    found: set[str] = set()
-    for part in (body, *nested_graphs(body)):
-        for value in part.values.values():
-            for size in (*(value.shape or ()), *(value.content or ())):
-                found |= names(size)
-    return found
+def _dims(values: Iterable[Value]) -> set[str]:
+    """The dims that values are measured in."""
+    return {name for v in values for size in (*(v.shape or ()), *(v.content or ())) for name in names(size)}
 
 
 def _witnesses(graph: Graph, node: Node, dims: set[str]) -> list[Value] | None:

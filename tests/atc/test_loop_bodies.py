@@ -146,6 +146,26 @@ def selected() -> onnx.ModelProto:
     return model_of(nodes, [info("x", F32, ["n", 4])], [info("y", F32, ["k", 4])], constants)
 
 
+def layers() -> onnx.ModelProto:
+    """xs f32 [t, b, 5], many i64 [] → two layers one after the other, whose lengths data decides: the second reads the
+    sum of what two loops of the first made."""
+    first = layer()
+    loop = next(n for n in first.graph.node if n.op_type == "Loop")
+
+    def copy(number: int, source: str) -> onnx.NodeProto:
+        made = onnx.NodeProto()
+        made.CopyFrom(loop)
+        made.name = f"loop{number}"
+        made.output[:] = [f"{name}{number}" for name in ("h", "w", "u", "m", "all")]
+        body = made.attribute[0].g
+        for node in body.node:
+            node.input[:] = [source if name == "xs" else name for name in node.input]
+        return made
+
+    nodes = [first.graph.node[0], copy(1, "xs"), copy(2, "xs"), N("Add", ["all1", "all2"], ["made"]), copy(3, "made")]
+    return model_of(nodes, list(first.graph.input), [info("all3", F32, ["k", "b", H])], list(first.graph.initializer))
+
+
 def gathered() -> onnx.ModelProto:
     """x f32 [n] → sequence of tensors built in a loop, joined behind it."""
     body = loop_body(
@@ -170,6 +190,7 @@ CASES = {
     "layer 0": (layer, {"xs": random(4, 2, H), "h0": random(2, H), "many": many(0)}),
     "layer 1": (layer, {"xs": random(4, 1, H), "h0": random(1, H), "many": many(1)}),
     "layer 40": (layer, {"xs": random(41, 3, H), "h0": random(3, H), "many": many(40)}),
+    "layers": (layers, {"xs": random(5, 2, H), "h0": random(2, H), "many": many(5)}),
     "sliding 1": (sliding, {"s0": random(3), "ps": random(3, 1), "qs": random(1, 3)}),
     "sliding 19": (sliding, {"s0": random(7), "ps": random(7, 19), "qs": random(19, 7)}),
     "numbers 5": (numbers, {"x": random(5)}),
@@ -216,6 +237,11 @@ def test_a_loop_with_weights_is_native(tmp_path: Path) -> None:
     assert [v.dtype.name for v in body.outputs] == ["bool", "f32", "f32"]
     assert all(t.program is not None for s in body.segments for t in s.tasks)
     assert sum(len(v.shape or ()) == 2 for c in body.segments[0].constants for v in [body.segments[0].values[c.value]]) == 2
+
+
+def test_sizes_that_another_loop_decides_are_known(tmp_path: Path) -> None:
+    onnx.save(layers(), tmp_path / "m.onnx")
+    assert not atc.convert(tmp_path / "m.onnx", tmp_path / "m.om").aicpu_nodes
 
 
 @pytest.mark.parametrize("chip", ["Ascend910B2", "Ascend310P3"])

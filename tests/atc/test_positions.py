@@ -72,3 +72,23 @@ def test_an_index_beyond_its_own_axis_is_refused_although_the_tensor_goes_on(gat
     feeds = {"x": np.zeros((2, 3, 5), np.float32), "at": np.array([index]), "each": np.zeros((1, 3, 3), np.int64)}
     with pytest.raises(OpenAtcError, match="out of range"):
         gathers[0].infer(feeds)
+
+
+def test_sequences_backwards(tmp_path) -> None:
+    nodes = [
+        N("ReverseSequence", ["x", "l"], ["first"], "first", time_axis=0, batch_axis=1),
+        N("ReverseSequence", ["y", "l"], ["second"], "second", time_axis=1, batch_axis=0),
+        N("ReverseSequence", ["z", "fixed"], ["flat"], "flat"),
+    ]
+    inputs = [info("x", F32, ["t", "b", 3]), info("y", F32, ["b", "t", 2, 2]), info("z", I64, [4, 2]), info("l", I64, ["b"])]
+    outputs = [info("first", F32, ["t", "b", 3]), info("second", F32, ["b", "t", 2, 2]), info("flat", I64, [4, 2])]
+    ours, oracle = sessions(nodes, inputs, outputs, [array("fixed", np.array([3, 4]))], tmp_path)
+    rng = np.random.default_rng(0)
+    for t, b in ((1, 1), (7, 3), (300, 2)):
+        feeds = {"x": rng.standard_normal((t, b, 3), np.float32), "y": rng.standard_normal((b, t, 2, 2), np.float32),
+                 "z": rng.integers(0, 9, (4, 2)), "l": rng.integers(1, t + 1, b)}  # fmt: skip
+        for found, wanted in zip(ours.infer(feeds), oracle.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    feeds["l"] = np.array([t, t + 1])
+    with pytest.raises(OpenAtcError, match="out of range"):
+        ours.infer(feeds)

@@ -91,6 +91,29 @@ def test_everything(direction: str) -> None:
     check(lstm(6, 5, 10, 8, direction, states=True, lengths=True), lower_lstm, atol=1e-5)
 
 
+def with_attrs(case: Case, **attrs: object) -> Case:
+    op, inputs, outputs, own = case.ops[0]
+    return replace(case, ops=[(op, inputs, outputs, {**own, **attrs})])
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_clipped_gates(direction: str) -> None:
+    d = 2 if direction == "bidirectional" else 1
+    check(with_attrs(lstm(6, 3, 10, 8, direction, peephole=True, states=True), clip=0.3), lower_lstm, atol=1e-5)
+    check(with_attrs(lstm(5, 2, 7, 33, direction, lengths=True), clip=0.1), lower_lstm, atol=1e-5)
+    for after in (0, 1):
+        check(with_attrs(gru(5, 2, 12, 33, direction, after), clip=0.2), lower_gru, atol=1e-5)
+    arrays = {"x": normal(5, 2, 7), "w": normal(d, 9, 7), "r": normal(d, 9, 9)}
+    op = ("RNN", ["x", "w", "r"], ["y", "yh"], {"hidden_size": 9, "direction": direction, "clip": 0.25})
+    check(Case("rnn", [op], arrays, ["y", "yh"], ["w", "r"]), lower_rnn, atol=1e-5)
+
+
+def test_an_input_gate_that_says_what_to_forget() -> None:
+    case = with_attrs(lstm(6, 3, 10, 8, peephole=True, states=True), input_forget=1, clip=0.5)
+    check(Coded(**vars(case)), lower_lstm, atol=1e-5)
+    check_on_chips(with_attrs(gru(3, 2, 8, 16, "forward", 1), clip=0.2), lower_gru, 1e-5, 1e-5, ["Ascend910B2"])
+
+
 @pytest.mark.parametrize("t,b", [(1, 1), (40, 2), (7, 17)])
 def test_run_time_sizes(t: int, b: int) -> None:
     check(lstm(t, b, 10, 16, "bidirectional", symbolic=True), lower_lstm, atol=1e-5)
