@@ -11,7 +11,7 @@ from rich.table import Table
 from acl_runtime.om import Package, PackageError, open_package
 from acl_runtime.package_layout import chip_instance, section
 from atc.chip_instance import chip_line
-from atc.console import table
+from atc.tables import table
 from tensor_types.json_text import parse_json
 
 _FIELDS = {"kernels": int, "aicpu_nodes": list, "estimate_ms": (float, int, type(None)), "changes": dict,

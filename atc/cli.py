@@ -23,7 +23,7 @@ from atc.command_options import (
     report_usage,
 )
 from atc.compare_command import compare
-from atc.console import print_json, table
+from atc.console import print_json
 from atc.convert_command import convert
 from atc.diff_command import diff
 from atc.generate_command import generate
@@ -31,6 +31,7 @@ from atc.key_commands import key_app
 from atc.models_command import models_app
 from atc.option_values import named_sizes, one_chip, sizes
 from atc.profile_command import profile
+from atc.tables import table
 from atc.usage import UsageError
 
 app = typer.Typer(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atc.command_options import CustomOps, Dims, Inputs, Json, Shapes, guarded, out
-from atc.console import Progress, print_json, table
+from atc.console import Progress, print_json
 from atc.option_values import named_sizes, one_chip, sizes
+from atc.tables import table
 from atc.usage import UsageError
 from graph_opt.precision.lists import DEFAULT
 

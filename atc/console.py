@@ -1,4 +1,4 @@
-"""What people and machines see: stage lines, tables, errors and JSON."""
+"""What people and machines see: stage lines, errors and JSON."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
-
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from acl_runtime.internal_error import internal_error
 from atc.usage import SeveralErrors
 from tensor_types.error_codes import WRITE_FAILED
 from tensor_types.errors import EnvironmentProblem, OpenAtcError, ResourceLimit, visible
+
+if TYPE_CHECKING:
+    from atc.tables import Rich
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PIPE_CLOSED = 141
@@ -49,21 +50,31 @@ def standard_output() -> Iterator[None]:
         ) from error
 
 
-class Output(Console):
-    """Standard output for people, plain."""
+class Output:
+    """Standard output for people, plain. What draws tables and spinners is loaded when the first is asked for."""
 
-    def __init__(self) -> None:
-        is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        super().__init__(highlight=False, markup=False, soft_wrap=True, width=None if is_terminal else 200)
+    @cached_property
+    def _rich(self) -> Rich:
+        from atc.tables import Rich
 
-    def print(self, *objects: Any, **style: Any) -> None:
-        """As rich's; raises as `standard_output`."""
+        return Rich(self.is_terminal)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it."""
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def print(self, *objects: Any) -> None:
+        """Lines of texts, and tables; raises as `standard_output`."""
         with standard_output():
-            super().print(*(visible(o) if isinstance(o, str) else o for o in objects), **style)
+            if all(isinstance(o, str) for o in objects):
+                print(*map(visible, objects))
+            else:
+                self._rich.print(*(visible(o) if isinstance(o, str) else o for o in objects))
 
-    def on_broken_pipe(self) -> None:
-        """Called while the BrokenPipeError is handled, which goes on; rich would end the process, with exit code 1."""
-        raise
+    def status(self, name: str) -> AbstractContextManager[object]:
+        """Shows that a stage runs, where somebody looks at it."""
+        return self._rich.status(name) if self.is_terminal else nullcontext()
 
 
 out = Output()
@@ -72,7 +83,7 @@ out = Output()
 class Progress:
     """Stages of long work: one line each, with its time; nothing when quiet."""
 
-    def __init__(self, console: Console | None) -> None:
+    def __init__(self, console: Output | None) -> None:
         self.console = console
         self.seconds: dict[str, float] = {}
 
@@ -83,43 +94,11 @@ class Progress:
         if self.console is None:
             yield
         else:
-            with self.console.status(name) if self.console.is_terminal else nullcontext():
+            with self.console.status(name):
                 yield
         self.seconds[name] = time.perf_counter() - started
         if self.console is not None:
-            self.console.print(f"  {name:<10} {self.seconds[name]:7.2f} s", highlight=False)
-
-
-_WORD, _TEXT = 12, 24
-"""Longest cell of a column that is never broken (numbers, dtypes, states), and what other columns keep at least."""
-
-
-class _Table(Table):
-    """A table that a screen narrower than `least` characters gets in longer lines."""
-
-    least = 0
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        return super().__rich_console__(console, options.update(max_width=max(options.max_width, self.least)))
-
-
-def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
-    """A plain table; number-like columns to the right. Only columns of long texts are ever broken."""
-    rows = [[visible(cell) for cell in row] for row in rows]
-    made = _Table(title=visible(title), title_justify="left", box=None, pad_edge=False)
-    for i, column in enumerate(columns):
-        numeric = bool(rows) and all(_number_like(r[i]) for r in rows)
-        longest = max(map(len, (column, *(r[i] for r in rows))))
-        short = longest <= _WORD
-        made.least += min(longest, _TEXT) + 2
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
-    for row in rows:
-        made.add_row(*row)
-    return made
-
-
-def _number_like(text: str) -> bool:
-    return not text or text == "-" or text[0].isdigit() or (text[0] in "-+" and len(text) > 1)
+            self.console.print(f"  {name:<10} {self.seconds[name]:7.2f} s")
 
 
 def error_record(error: OpenAtcError) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from rich.console import Console
 
 from acl_runtime.om.replace_file import replace_file
+from atc.console import Output, Progress
 from atc.writing import make_folder, writing
 
 _CHANNELS = 64
@@ -111,10 +111,9 @@ class _Net:
         return self.node("Add", [x, self.linear(f"{name}.out", joined, _CHANNELS, _CHANNELS)], f"{name}.residual")
 
 
-def run_demo(folder: Path, console: Console | None) -> dict[str, Any]:
+def run_demo(folder: Path, console: Output | None) -> dict[str, Any]:
     """Builds, converts, runs and compares; gives what `convert`, `run` and `compare` give with --json, by command."""
     from atc.compare_model import compare_model
-    from atc.console import Progress
     from atc.conversion import convert
     from atc.run import run_model
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atc.command_options import CustomOps, Inputs, Json, Threads, guarded, out
-from atc.console import Progress, print_json, table
+from atc.console import Progress, print_json
+from atc.tables import table
 
 if TYPE_CHECKING:
     from atc.diffing import Group

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from atc.console import table
 from atc.fusion_switches import ALIASES, FUSIONS
 from graph_opt.ir import Graph
 from graph_opt.ir.passes import Pass, notes_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def fusion_notes(passes: Iterable[Pass]) -> list[dict[str, str]]:
@@ -41,6 +41,8 @@ def fusion_result(counts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
 
 def fusion_table(notes: Sequence[Mapping[str, str]]) -> Table:
     """One row per step and reason: how often, and the first node."""
+    from atc.tables import table
+
     counts = Counter((n["step"], n["reason"]) for n in notes)
     first = {(n["step"], n["reason"]): n["node"] for n in reversed(notes)}
     rows = [[str(count), step, reason, first[step, reason]] for (step, reason), count in counts.items()]

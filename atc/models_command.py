@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from atc.command_options import Json, guarded, out
-from atc.console import print_json, table
+from atc.console import print_json
+from atc.tables import table
 from atc.usage import UsageError, did_you_mean
 
 models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Networks to try it with.")

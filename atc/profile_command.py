@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from atc.command_options import CustomOps, Inputs, Json, Shapes, Threads, guarded, out
-from atc.console import Progress, print_json, table
+from atc.console import Progress, print_json
 from atc.option_values import sizes
+from atc.tables import table
 
 
 def profile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from atc.console import Progress, out, print_json, table
+from atc.console import Progress, out, print_json
 from atc.options import Options
 
 
@@ -29,6 +29,8 @@ def run_conversion(
         for line in result.lines():
             out.print(line)
         if verbose and result.aicpu_nodes:
+            from atc.tables import table
+
             columns = ["name", "op", "domain", "why"]
             out.print(table("AI CPU nodes", columns, [[n[c] for c in columns] for n in result.aicpu_nodes]))
         if verbose:

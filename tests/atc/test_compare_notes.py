@@ -14,7 +14,7 @@ from rich.console import Console
 
 from atc.compare_model import compare_arrays
 from atc.comparing.rows import Comparison, Row, difference
-from atc.console import table
+from atc.tables import table
 
 N, info = helper.make_node, small_models.info
 

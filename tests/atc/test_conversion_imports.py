@@ -14,10 +14,10 @@ _CODE = """
 import sys
 from atc.command_line import main
 try:
-    main(["convert", sys.argv[1], "-q"])
+    main(["convert", sys.argv[1]])
 except SystemExit as end:
     assert not end.code
-absent = ("llvmlite.binding", "typer", "pydantic", "networkx", "onnxruntime", "acl_runtime.session")
+absent = ("llvmlite.binding", "typer", "pydantic", "networkx", "onnxruntime", "acl_runtime.session", "rich")
 found = [m for m in absent if m in sys.modules]
 assert sys.argv[2] == "cold" or not found, found
 """
