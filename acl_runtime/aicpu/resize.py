@@ -6,6 +6,8 @@ import numpy as np
 
 from acl_runtime.aicpu.elementwise import cast, widened
 from acl_runtime.aicpu.registry import Array, Attrs, Inputs, get, implementation
+from tensor_types.errors import InvalidModel
+from tensor_types.limits import require_within
 
 
 def _coordinate(mode: str, out: Array, size: int, made: int, scale: float, roi: tuple[float, float]) -> Array:
@@ -46,51 +48,84 @@ def _cubic(t: Array, a: float) -> Array:
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
 
 
-def axis_matrix(attrs: Attrs, size: int, made: int, scale: float, roi: tuple[float, float]) -> tuple[Array, Array]:
-    """The matrix [made, size] that resizes one axis, and which outputs lie outside (tf_crop_and_resize)."""
+def axis_taps(
+    attrs: Attrs, size: int, made: int, scale: float, roi: tuple[float, float]
+) -> tuple[Array, Array, Array]:
+    """Which elements of an axis make those of its result, and with what weights, both [taps, made]; which results lie
+    outside (tf_crop_and_resize)."""
     mode = attrs.get("mode", "nearest")
     transform = attrs.get("coordinate_transformation_mode", "half_pixel")
     position = _coordinate(transform, np.arange(made, dtype=np.float64), size, made, scale, roi)
     outside = (position < 0) | (position > size - 1) if transform == "tf_crop_and_resize" else np.zeros(made, bool)
-    matrix = np.zeros((made, size))
-    rows = np.arange(made)
     if mode == "nearest":
         # Rounding noise must not move an exact tie.
         index = _nearest(np.round(position, 9), attrs.get("nearest_mode", "round_prefer_floor"), scale)
-        matrix[rows, np.clip(index, 0, size - 1).astype(int)] = 1
-        return matrix, outside
+        return np.clip(index, 0, size - 1).astype(np.int64)[None], np.ones((1, made)), outside
     shrink = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
-    reach = (1 if mode == "linear" else 2) / shrink
+    reach = int(np.ceil((1 if mode == "linear" else 2) / shrink))
     base = np.floor(position)
-    for offset in range(-int(np.ceil(reach)), int(np.ceil(reach)) + 1):
+    places, weights = [], []
+    for offset in range(1 - reach, reach + 1):
         index = base + offset
         t = (position - index) * shrink
         weight = np.maximum(1 - np.abs(t), 0) if mode == "linear" else _cubic(t, attrs.get("cubic_coeff_a", -0.75))
         inside = (index >= 0) & (index <= size - 1)
         if attrs.get("exclude_outside", 0):
             weight = np.where(inside, weight, 0)
-        np.add.at(matrix, (rows, np.clip(index, 0, size - 1).astype(int)), weight)
+        places.append(np.clip(index, 0, size - 1).astype(np.int64))
+        weights.append(weight)
+    factors = np.array(weights)
     if attrs.get("exclude_outside", 0) or attrs.get("antialias", 0):
-        matrix /= matrix.sum(axis=1, keepdims=True)
+        factors /= factors.sum(axis=0)
+    return np.array(places), factors, outside
+
+
+def axis_matrix(attrs: Attrs, size: int, made: int, scale: float, roi: tuple[float, float]) -> tuple[Array, Array]:
+    """The matrix [made, size] that resizes one axis, and which outputs lie outside."""
+    places, weights, outside = axis_taps(attrs, size, made, scale, roi)
+    matrix = np.zeros((made, size))
+    np.add.at(matrix, (np.broadcast_to(np.arange(made), places.shape), places), weights)
     return matrix, outside
+
+
+@implementation("ResizeTaps")
+def _resize_taps(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Array]:
+    """The taps of one axis of a Resize, of a tensor whose shape is operand 0."""
+    shape = tuple(int(n) for n in np.asarray(inputs[0]))
+    at = attrs["place"]
+    axes, made, factors = _targets(shape, get(inputs, 1), get(inputs, 2), {**attrs, "axes": attrs["resized"]})
+    size = shape[axes[at]]
+    require_within("tensor_bytes", 64 * made[at], "bytes for the weights of a Resize")
+    if not size:
+        raise InvalidModel("an axis of no elements cannot be resized", remedy="check the shapes of the model's inputs")
+    places, weights, _outside = axis_taps(attrs, size, made[at], factors[at], (0.0, 1.0))
+    return places, weights.astype(np.float32)
+
+
+def _targets(shape: tuple[int, ...], scales: Array | None, sizes: Array | None, attrs: Attrs) -> tuple[
+    list[int], list[int], list[float]
+]:
+    """The axes that a Resize speaks of, the extents of its result there, and the factors."""
+    axes = [a % len(shape) for a in attrs.get("axes") or range(len(shape))]
+    if scales is not None and np.size(scales):
+        factors = [float(s) for s in np.asarray(scales)]
+        # As in inference, and in onnxruntime: in f32.
+        made = [int(np.float32(shape[a]) * np.float32(f)) for a, f in zip(axes, factors, strict=True)]
+    else:
+        made = [int(s) for s in np.asarray(sizes)]
+        policy = attrs.get("keep_aspect_ratio_policy", "stretch")
+        factors = [m / shape[a] for a, m in zip(axes, made, strict=True)]
+        if policy != "stretch":
+            one = min(factors) if policy == "not_larger" else max(factors)
+            made = [int(np.floor(one * shape[a] + 0.5)) for a in axes]
+            factors = [one] * len(axes)
+    return axes, made, factors
 
 
 @implementation("Resize")
 def _resize(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    array, roi, scales, sizes = np.asarray(inputs[0]), get(inputs, 1), get(inputs, 2), get(inputs, 3)
-    axes = [a % array.ndim for a in attrs.get("axes") or range(array.ndim)]
-    if scales is not None and np.size(scales):
-        factors = [float(s) for s in np.asarray(scales)]
-        # As in inference, and in onnxruntime: in f32.
-        made = [int(np.float32(array.shape[a]) * np.float32(f)) for a, f in zip(axes, factors, strict=True)]
-    else:
-        made = [int(s) for s in np.asarray(sizes)]
-        policy = attrs.get("keep_aspect_ratio_policy", "stretch")
-        factors = [m / array.shape[a] for a, m in zip(axes, made, strict=True)]
-        if policy != "stretch":
-            one = min(factors) if policy == "not_larger" else max(factors)
-            made = [int(np.floor(one * array.shape[a] + 0.5)) for a in axes]
-            factors = [one] * len(axes)
+    array, roi = np.asarray(inputs[0]), get(inputs, 1)
+    axes, made, factors = _targets(array.shape, get(inputs, 2), get(inputs, 3), attrs)
     region = (
         [0.0] * len(axes) + [1.0] * len(axes)
         if roi is None or not np.size(roi)

@@ -162,6 +162,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "Relu": ("X:fi", ""),
     "Reshape": ("data:bcfisu shape?:i", "allowzero=int"),
     "Resize": ("X:bcfisu roi?:f scales?:f sizes?:i", "antialias=int axes=ints coordinate_transformation_mode=string cubic_coeff_a=float exclude_outside=int extrapolation_value=float keep_aspect_ratio_policy=string mode=string nearest_mode=string"),
+    "ResizeTaps": ("shape:bcfisu scales?:bcfisu sizes?:bcfisu", "coordinate_transformation_mode=string cubic_coeff_a=float exclude_outside=int keep_aspect_ratio_policy=string mode=string nearest_mode=string resized=ints place=int"),
     "ReverseSequence": ("input:bcfisu sequence_lens:i", "batch_axis=int time_axis=int"),
     "RoiAlign": ("X:f rois:f batch_indices:i", "coordinate_transformation_mode=string mode=string output_height=int output_width=int sampling_ratio=int spatial_scale=float"),
     "RotaryEmbedding": ("X:f cos_cache:f sin_cache:f position_ids?:i", "interleaved=int num_heads=int rotary_embedding_dim=int"),

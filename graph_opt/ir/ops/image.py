@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from graph_opt.ir.ops.registry import INTS, Inference, declare
+from graph_opt.ir.ops.registry import INT, INTS, Inference, declare
 from tensor_types.dims import Dim, floordiv, product
-from tensor_types.dtypes import I64, U8
+from tensor_types.dtypes import F32, I64, U8
 
 
 def _scaled(ctx: Inference, extent: Dim, scale: float, axis: int) -> Dim:
@@ -27,33 +27,47 @@ def _resize(ctx: Inference) -> None:
     axes = ctx.attr("axes")
     places = [ctx.normal_axis(int(a), len(shape)) for a in (range(len(shape)) if axes is None else axes)]
     out = list(shape)
-    sizes, scales = ctx.content(3), ctx.content(2)
-    scale_value = ctx.node.input(2)
-    data = None if scale_value is None else scale_value.data
-    policy = ctx.attr("keep_aspect_ratio_policy")
     for i, axis in enumerate(places):
-        if sizes is not None and policy == "stretch":
-            out[axis] = sizes[i]
-        elif ctx.has(3):
-            out[axis] = _kept_aspect(ctx, shape, places, sizes, i)
-        elif data is not None and data.size:
-            out[axis] = _scaled(ctx, shape[axis], float(data.reshape(-1)[i]), axis)
-        elif scales:
-            out[axis] = shape[axis] * scales[i]
-        else:
-            out[axis] = ctx.fresh(axis=axis)
+        out[axis] = _extent(ctx, shape, places, i, 2, axis)
     ctx.set(0, ctx.dtype(), out)
 
 
+def _extent(ctx: Inference, shape: tuple[Dim, ...], places: list[int], i: int, first: int, at: int) -> Dim:
+    """What becomes of axis places[i]; scales are input `first`, sizes the one behind. One that only data decides is a
+    dim of axis `at` of the result."""
+    sizes, scales, given = ctx.content(first + 1), ctx.content(first), ctx.node.input(first)
+    data = None if given is None else given.data
+    if sizes is not None and ctx.attr("keep_aspect_ratio_policy") == "stretch":
+        return sizes[i]
+    if ctx.has(first + 1):
+        return _kept_aspect(ctx, shape, places, sizes, i, at)
+    if data is not None and data.size:
+        return _scaled(ctx, shape[places[i]], float(data.reshape(-1)[i]), at)
+    return shape[places[i]] * scales[i] if scales else ctx.fresh(axis=at)
+
+
+def _resize_taps(ctx: Inference) -> None:
+    """For one axis of a Resize, number `place` of those that it resizes, of a tensor whose shape is input 0: taps
+    [count, extent of the result]."""
+    shape = ctx.content(0)
+    taps = {"nearest": 1, "linear": 2}.get(str(ctx.attr("mode")), 4)
+    if shape is None:
+        extent: Dim = ctx.fresh(axis=1)
+    else:
+        extent = _extent(ctx, shape, [int(a) for a in ctx.attr("resized")], int(ctx.attr("place")), 1, 1)
+    ctx.set(0, I64, (taps, extent))
+    ctx.set(1, F32, (taps, extent))
+
+
 def _kept_aspect(
-    ctx: Inference, shape: tuple[Dim, ...], places: list[int], sizes: tuple[Dim, ...] | None, at: int
+    ctx: Inference, shape: tuple[Dim, ...], places: list[int], sizes: tuple[Dim, ...] | None, i: int, at: int
 ) -> Dim:
     extents = [shape[a] for a in places]
     if sizes is None or not all(isinstance(v, int) for v in (*sizes, *extents)):
-        return ctx.fresh(axis=places[at])
+        return ctx.fresh(axis=at)
     ratios = [float(s) / float(e) for s, e in zip(sizes, extents, strict=True)]  # type: ignore[arg-type]
     scale = min(ratios) if ctx.attr("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
-    return int(np.floor(scale * float(extents[at]) + 0.5))  # type: ignore[arg-type]
+    return int(np.floor(scale * float(extents[i]) + 0.5))  # type: ignore[arg-type]
 
 
 def _grid_sample(ctx: Inference) -> None:
@@ -104,12 +118,14 @@ def _decode(ctx: Inference) -> None:
     ctx.set(0, U8, (ctx.fresh(axis=0), ctx.fresh(axis=1), channels))
 
 
-declare(
-    "Resize", "X roi? scales? sizes?", "movement", _resize,
-    {"antialias": 0, "axes": INTS, "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75,
-     "exclude_outside": 0, "extrapolation_value": 0.0, "keep_aspect_ratio_policy": "stretch", "mode": "nearest",
-     "nearest_mode": "round_prefer_floor"},
-)  # fmt: skip
+_RESIZE = {
+    "antialias": 0, "axes": INTS, "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75,
+    "exclude_outside": 0, "extrapolation_value": 0.0, "keep_aspect_ratio_policy": "stretch", "mode": "nearest",
+    "nearest_mode": "round_prefer_floor",
+}  # fmt: skip
+_TAPS = {k: v for k, v in _RESIZE.items() if k not in ("axes", "antialias", "extrapolation_value")}
+declare("Resize", "X roi? scales? sizes?", "movement", _resize, _RESIZE)
+declare("ResizeTaps", "shape scales? sizes?", "aicpu", _resize_taps, {**_TAPS, "resized": INTS, "place": INT})
 declare(
     "GridSample", "X grid", "movement", _grid_sample, {"align_corners": 0, "mode": "linear", "padding_mode": "zeros"}
 )

@@ -9,7 +9,7 @@ from graph_opt.ir import ops
 
 INTERNAL = {
     "Fused", "Relayout", "IfMerge", "ClosedLoop", "ClosedScan", "MoeRoute", "GroupedMatMul", "BlockMatMul",
-    "QuantizeBlocks", "QuantisedLstm", "PrepareImage",
+    "QuantizeBlocks", "QuantisedLstm", "PrepareImage", "ResizeTaps",
     "SelectBoxes", "SelectedBoxes", "Trees",
 }  # fmt: skip
 
