@@ -36,6 +36,10 @@ def import_graph(model: onnx.ModelProto, source: Path, input_shape: Wishes) -> G
     return _Importer(model, source).top(model.graph, input_shape)
 
 
+_BY_NUMBER = ("Split", "If", "Loop", "Scan")
+"""Operators whose number of outputs says something: one that nobody reads still takes its share, or is a state."""
+
+
 class _Importer:
     def __init__(self, model: onnx.ModelProto, source: Path) -> None:
         self.source = source
@@ -203,8 +207,8 @@ class _Importer:
         normalise(pending)
         while pending.inputs and pending.inputs[-1] is None:
             pending.inputs.pop()
-        while len(pending.outputs) > 1 and not pending.outputs[-1] and pending.op != "Split":
-            pending.outputs.pop()  # an unused output of Split still takes its share
+        while len(pending.outputs) > 1 and not pending.outputs[-1] and pending.op not in _BY_NUMBER:
+            pending.outputs.pop()
         outputs: list[Value] = []
         for output in pending.outputs:
             dtype = _declared_dtype(declared.get(output))

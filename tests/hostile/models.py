@@ -19,7 +19,7 @@ from frontend import read_model
 from frontend.unsupported import unsupported
 from graph_opt.ir.passes import run_passes
 from graph_opt.plan import plan_model
-from tests.hostile.sources import LATE, MODELS, model
+from tests.hostile.sources import LATE, LOOPS, MODELS, model
 
 _INTEGERS = (0, 1, -1, 2, 3, 5, 18, 100, 127, 255, 1 << 16, 1 << 20, (1 << 31) - 1, -(1 << 31), 1 << 40, (1 << 63) - 1)
 _F = FieldDescriptor
@@ -27,7 +27,7 @@ _F = FieldDescriptor
 
 def prepare(folder: Path) -> None:
     """Saves the models that are changed."""
-    for name in (*MODELS, *LATE):
+    for name in (*MODELS, *LATE, *LOOPS):
         onnx.save(model(name), folder / f"{name}.onnx")
 
 

@@ -19,7 +19,7 @@ from acl_runtime.device import DeviceError, DeviceModel
 from acl_runtime.device.watch import Watch
 from acl_runtime.om import FusedGraph, open_package, write_package
 from atc.conversion import convert
-from tests.hostile.sources import LATE, model
+from tests.hostile.sources import LATE, LOOPS, model
 
 MODELS = ("mlp", "branches", "integers", "sequence", "quantised", "llama")
 _NUMBERS = (0, 1, -1, 2, 3, 7, 63, 64, 65, 255, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, 1 << 61, 1 << 62,
@@ -31,7 +31,7 @@ _EMPTY = FusedGraph("changed", (), (), (), ())
 _OTHERS = (None, True, False, 1.5, float("nan"), [], {}, [[]], [None], {"dtype": "f32", "shape": [1 << 40], "values": []})
 
 
-def prepare(folder: Path, names: Sequence[str] = (*MODELS, *LATE)) -> None:
+def prepare(folder: Path, names: Sequence[str] = (*MODELS, *LATE, *LOOPS)) -> None:
     """Converts the models whose packages are changed."""
     for name in names:
         onnx.save(model(name), folder / f"{name}.onnx")
@@ -186,4 +186,4 @@ def _values(rng: np.random.Generator, shape: list[int], dtype: np.dtype) -> np.n
         return np.full(shape, "a", object)
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(0, 2, shape).astype(dtype)
+    return rng.integers(0, 2 if shape else 4, shape).astype(dtype)  # of loops the trips
