@@ -103,7 +103,7 @@ def _experts(node: PendingNode, matrices: tuple[Value, Value, Value | None], bia
     if node.rank() == 2:
         return node.become("ReduceSum", [by_token, node.ints([1], "choices")], attrs)
     total = node.emit("ReduceSum", [by_token, node.ints([1], "choices")], attrs)
-    return node.become("Reshape", [total, node.emit("Shape", [x])])
+    return node.become("Reshape", [total, node.emit("Shape", [x])], {"allowzero": 1})
 
 
 def _last(node: PendingNode, x: Value) -> int:

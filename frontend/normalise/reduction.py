@@ -26,7 +26,7 @@ def _over_flattened_axes(node: PendingNode) -> None:
         return
     flat = node.emit("Flatten", [x], {"axis": axis})
     shape = node.emit("Shape", [x])
-    node.become("Reshape", [node.emit(node.op, [flat]), shape])
+    node.become("Reshape", [node.emit(node.op, [flat]), shape], {"allowzero": 1})
 
 
 @form("TopK", before=10)

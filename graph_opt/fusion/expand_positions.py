@@ -137,8 +137,8 @@ def _gather_nd(rewriter: Rewriter, match: Match) -> Declined | None:
 
 def _reverse_sequence(rewriter: Rewriter, match: Match) -> Declined | None:
     x, w = match["x"], _Writer(rewriter, match)
-    if x.shape is None or len(x.shape) < 2:
-        return Declined("its rank")
+    if x.shape is None or len(x.shape) < 2 or 0 in x.shape:
+        return Declined("its shape")
     target = w.number([-1], "rows")
     if len(x.shape) > 2:
         target = w("Concat", target, w("Shape", x, start=2), axis=0)
@@ -155,7 +155,7 @@ def _reverse_sequence(rewriter: Rewriter, match: Match) -> Declined | None:
     checked = w("Where", wrong, w.number(_NOWHERE, "nowhere"), position)
     rows = w("Reshape", checked, w.number([-1], "rows"))
     taken = w("Gather", w("Reshape", x, target), rows, axis=0)
-    match.become(rewriter, "Reshape", [taken, w("Shape", x)])
+    match.become(rewriter, "Reshape", [taken, w("Shape", x)], {"allowzero": 1})
     return None
 
 
