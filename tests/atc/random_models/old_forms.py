@@ -26,9 +26,9 @@ def unary(b: Builder) -> None:
 
 
 def binary(b: Builder) -> None:
-    x = b.real()
-    y = b.pick(b.floats(*b.part(x)), b.real())
-    b.add(b.pick("Add", "Sub", "Mul", "Max", "Min", "Sum", "Mean", "PRelu"), x, y)
+    op, x = b.pick("Add", "Sub", "Mul", "Max", "Min", "Sum", "Mean", "PRelu"), b.real()
+    part = b.floats(*b.part(x))
+    b.add(op, x, part if op == "PRelu" else b.pick(part, b.real()))  # a slope may not be wider than what it scales
 
 
 def dropout(b: Builder) -> None:
