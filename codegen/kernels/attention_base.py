@@ -138,13 +138,14 @@ class AttentionKernel:
         self.task.expands(self.step.window((0,), (self.origin + 1,)), 0.0)
         self.task.expands(self.step.window((self.origin + 1,), (self.origin - 1,)), float("-inf"))
 
-    def hide_keys(self, scores: View, first_row: Dim, first_key: Dim, per_row: int = 1) -> None:
-        """Hides keys that are not seen from a row's position, which is `per_row` further with each row."""
+    def hide_keys(self, scores: View, first_row: Dim, first_key: Dim, one_position: bool = False) -> None:
+        """Hides keys that are not seen from a row's position, which is one further with each row. Rows that share
+        `one_position` are those of the only query."""
         p, task = self.p, self.task
-        turn = per_row * axis(0)
+        turn = 0 if one_position else axis(0)
         position = self.past + first_row
-        last = per_row == 0 and position + 1 - self.t == 0
-        if p.causal and not last:  # nothing stands behind the last key
+        ends = one_position and self.past + self.s - self.t == 0
+        if p.causal and not ends:  # nothing stands behind the last key
             behind = dmax(-self.step_columns, dmin(self.step_rows, first_key - position))
             task.add(scores, scores, self.step.view(self.origin + behind + axis(1) - turn, shape=scores.shape))
         if p.window is not None:

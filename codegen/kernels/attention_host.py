@@ -236,7 +236,7 @@ class HostKernel(AttentionKernel):
                 task.matmul(scores, queries, lying, nm=1, nk=1)
                 task.mul(scores, scores, self.factor_of_scores)
             self.capped(scores)
-            self.hide_keys(scores, rows.first, key, 0 if rows.is_group else 1)
+            self.hide_keys(scores, rows.first, key, rows.is_group)
             if p.mask is not None:
                 self.apply_mask(scores, rows.row, key + axis(1), lambda: self.wide_mask(width).window((0, 0), shape))
 

@@ -26,7 +26,7 @@ from codegen.llvm.cube_amx_plan import tile_product
 from codegen.llvm.cube_bf16 import bf16_elements
 from codegen.llvm.cube_bytes import ByteQuads, byte_elements
 from codegen.llvm.cube_codes import code_elements
-from codegen.llvm.cube_dot import DotColumns, DotReduction, is_dot, lane_mask
+from codegen.llvm.cube_dot import DotColumns, DotReduction, is_dot, lane_mask, rows_together
 from codegen.llvm.cube_elements import Elements
 from codegen.llvm.cube_reduction import Reduction, ReductionAxis, RegisterColumns, RegisterRow, Schedule, merge_axes
 from codegen.llvm.cube_registers import accumulator_sets, balanced_split, cut, rows_per_tile, vectors_per_tile
@@ -42,6 +42,8 @@ _PREFETCH_BYTES = 8192
 """How far ahead b is fetched: worth 5 to 25 % where weights come from L3 or memory, free where they come from L2."""
 _RESIDENT_BYTES = 32 * 1024
 """A panel of b this small stays in L1 between register tiles; fetching ahead would run past it."""
+_FEW_ROWS = 4
+"""Up to this many rows take less time than memory does to deliver b."""
 _MAX_ROWS_AT_DYNAMIC_STRIDE = 6
 """Each such row holds a general register for its base pointer."""
 
@@ -170,7 +172,10 @@ class _Emitter:
     # Rows
     def _rows(self, columns: _Columns) -> None:
         self.excess = self._excess(columns)
-        most = 1 if self.dot else rows_per_tile(self.target, len(columns.masks))
+        if self.dot:
+            most = rows_together(self.target, self.axes, self.lanes)
+        else:
+            most = rows_per_tile(self.target, len(columns.masks))
         most = min(most, self.products.most_rows or most)
         inner, outer = self.site.m[-1:], self.site.m[:-1]
         x = inner[0] if inner else 1
@@ -222,13 +227,6 @@ class _Emitter:
         base = site.a.pointer
         for index, stride in zip(origin, self.m_strides, strict=True):
             base = fn.offset(base, fn.mul(index, stride), elements.storage(site.a.dtype))
-        if self.dot:
-            if 0 not in site.k:
-                product = self._dot(base, columns)
-                initial = [elements.add(fn, initial[0], product)]
-            tile.vectors = [initial]
-            site.finish(fn, tile)
-            return
         rows = []
         moved: dict[tuple[tuple[int, Value], ...], str] = {(): base}
         for offset in offsets:
@@ -239,6 +237,12 @@ class _Emitter:
                     at = fn.add(at, fn.mul(step, stride))
                 moved[moving] = fn.offset(base, at, elements.storage(site.a.dtype))
             rows.append(RegisterRow(moved[moving], static))
+        if self.dot:
+            products = [] if 0 in site.k else self._dot(rows, columns)
+            sums = [elements.add(fn, start, product) for start, product in zip(initial, products, strict=False)]
+            tile.vectors = [[row] for row in sums or initial]
+            site.finish(fn, tile)
+            return
         if self.excess:
             initial = [
                 fn.emit(f"sub {elements.vector} {value}, {self.excess[i % vectors]}") for i, value in enumerate(initial)
@@ -258,19 +262,20 @@ class _Emitter:
         products = products.for_rows(len(rows), vectors)
         return Reduction(fn, products, site.a.dtype, site.b.dtype, rows, read, axes, schedule)
 
-    def _dot(self, row: str, columns: _Columns) -> str:
-        """The dot products of one row of a with the columns of a transposed b."""
+    def _dot(self, rows: Sequence[RegisterRow], columns: _Columns) -> list[str]:
+        """The dot products of rows of a with the columns of a transposed b."""
         fn, site = self.fn, self.site
         step, storage = site.b.strides[-1], self.elements.storage(site.b.dtype)
         base = fn.offset(site.b.pointer, fn.mul(columns.start, step), storage)
-        rows = []
+        found = []
         for j in range(columns.valid if isinstance(columns.valid, int) else self.lanes):
             # A column past the end reads the last one again; its lane is masked.
             index: Value = j if isinstance(columns.valid, int) else fn.minimum(j, fn.sub(columns.valid, 1))
             at = fn.mul(index, step)
-            rows.append(RegisterRow(base, at) if isinstance(at, int) else RegisterRow(fn.offset(base, at, storage), 0))
-        dots = DotColumns(rows, step * self.lanes * site.b.dtype.bytes if isinstance(step, int) else 0)
-        return DotReduction(fn, self.elements, site.a.dtype, site.b.dtype, row, dots, self.axes).run()
+            found.append(RegisterRow(base, at) if isinstance(at, int) else RegisterRow(fn.offset(base, at, storage), 0))
+        ahead = isinstance(step, int) and not self.target.engines.own_prefetch
+        dots = DotColumns(found, step * self.lanes * site.b.dtype.bytes if ahead else 0)
+        return DotReduction(fn, self.elements, site.a.dtype, site.b.dtype, rows, dots, self.axes).run()
 
     def _schedule(self, rows: int, vectors: int) -> Schedule:
         if not self.contiguous:
@@ -278,8 +283,10 @@ class _Emitter:
         sets = accumulator_sets(self.target, rows, vectors, self.products.chains)
         unroll = _UNROLL if rows * vectors > _SMALL_TILE else 2 * _UNROLL
         # One row of unconverted elements is a plain stream, which the core runs ahead of by itself (with prefetches it
-        # loses 6 to 18 %); two rows or a conversion fill its window before it sees far enough.
-        plain_stream = rows == 1 and self.site.b.dtype == self.site.acc_dtype
+        # loses 6 to 18 %); more rows or a conversion fill its window before it sees far enough, those of a core with
+        # prefetchers of its own later than those of others.
+        few = rows <= _FEW_ROWS and self.target.engines.own_prefetch
+        plain_stream = few or (rows == 1 and self.site.b.dtype == self.site.acc_dtype)
         unroll = -(-unroll // self.products.parts)
         return Schedule(max(unroll, sets), sets, 0 if plain_stream else self._prefetch_steps(vectors))
 

@@ -100,8 +100,8 @@ HOSTS = (
     # VDPBF16PS does twice the work of an FMA on Zen; on Intel it takes four times as long and gains nothing. Zen 4
     # computes vectors of 512 bits as two halves; Zen 5 does not, and takes as long for a half one as for a whole one.
     _row("x86-64-v4-bf16", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16", _VNNI | {"avx512bf16", "zen"}, 64, 32,
-         Engines(fma=True, masks=True, half_vectors=True, f16_conversion=True, dot_u8s8=True, dot_bf16=True), 1 << 20,
-         ddr_read=8),
+         Engines(fma=True, masks=True, half_vectors=True, own_prefetch=True, f16_conversion=True, dot_u8s8=True,
+                 dot_bf16=True), 1 << 20, ddr_read=8),
     _row("x86-64-amx", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16",
          _VNNI | {"avx512bf16", "amx-tile", "amx-int8", "amx-bf16"}, 64, 32,
          Engines(fma=True, masks=True, f16_conversion=True, dot_u8s8=True, tile_registers=True), 2 << 20),

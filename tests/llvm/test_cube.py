@@ -244,7 +244,7 @@ def test_transposed_b(host: str, dynamic: str) -> None:
     """b stored [n, k]: one dot product per element, with two k axes, tails of k and n and other dtypes."""
     rng = np.random.default_rng(9)
     cases = []
-    for m, k, n in ((1, 64, 64), (3, 1, 5), (2, 16, 1), (1, 37, 17), (4, 100, 33), (2, 0, 3)):
+    for m, k, n in ((1, 64, 64), (3, 1, 5), (2, 16, 1), (1, 37, 17), (4, 100, 33), (2, 0, 3), (7, 64, 35), (3, 300, 9)):
         cases.append(Case(random(rng, (m, k)), random(rng, (n, k)).T, 1, F32, dynamic=dynamic, initial=m == 3))
     cases.append(Case(random(rng, (2, 3, 9)), random(rng, (7, 3, 12))[..., :9].transpose(1, 2, 0), 1, F32))
     cases.append(Case(random(rng, (2, 40), BF16), random(rng, (21, 40), BF16).T, 1, F32, dynamic=dynamic))
@@ -379,6 +379,24 @@ def test_accumulators_stay_in_registers() -> None:
             text = assembly(Case(random(rng, (24, 256)), random(rng, (256, n)), 1, F32, dynamic=dynamic), name)
             spills = re.findall(r"mov[au]ps\s+%[xyz]mm\d+, -?\d*\(%rsp\)", text)
             assert not spills, (name, n, dynamic, spills)
+
+
+def test_rows_share_the_columns_of_a_transposed_b() -> None:
+    """Each column is read once for all rows of a tile."""
+    rng = np.random.default_rng(10)
+    text = assembly(Case(random(rng, (3, 64)), random(rng, (64, 64)).T, 1, F32), "x86-64-v4-bf16")
+    multiplications = len(re.findall(r"vfmadd\d+ps", text))
+    loads = len(re.findall(r"vmov[au]ps\s+-?\d*\(%\w+[^)]*\), %zmm", text))
+    assert multiplications == 3 * 16 * 4 and loads < 2 * 16 * 4
+
+
+def test_a_core_with_prefetchers_of_its_own_is_left_alone_with_few_rows() -> None:
+    rng = np.random.default_rng(11)
+    keys = Case(random(rng, (3, 64)), random(rng, (512, 64)).T, 1, F32)
+    one, many = (Case(random(rng, (m, 2048), F16), panel(rng, (2048,), 64, 64, F16), 1, F32) for m in (1, 6))
+    for case in (keys, one):
+        assert "prefetch" in assembly(case, "x86-64-v4") and "prefetch" not in assembly(case, "x86-64-v4-bf16")
+    assert "prefetch" in assembly(many, "x86-64-v4-bf16")
 
 
 def test_a_last_vector_that_is_half_empty_is_half_as_wide() -> None:
