@@ -61,6 +61,7 @@ ROWS = (
     Row("movement", _ANY,
         ("Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND", "Resize", "Expand",
          "Tile", "Relayout", "CumSum", "Range", "Shape", "Size", "DepthToSpace", "SpaceToDepth")),
+    Row("running_product", _FLOATS | _INTEGERS, ("CumProd",)),
     Row("tensor_scatter", _ANY, ("TensorScatter",)),
     Row("scatter", _ANY, ("ScatterND", "ScatterElements")),
     Row("image", frozenset({"u8"}), ("PrepareImage",)),
