@@ -143,3 +143,10 @@ def spectrogram(rng: np.random.Generator, bands: int, frames: int, batch: int = 
     noise = rng.standard_normal((batch, bands, frames + 15))
     smooth = np.apply_along_axis(np.convolve, -1, noise, np.full(16, 0.25), "valid")
     return (0.7 * smooth + np.linspace(0.5, -0.5, bands)[:, None]).astype(np.float32)
+
+
+def ending(features: Array, silence: float) -> Array:
+    """Features [batch, bands, frames] whose last eighth is silent: a speaker who has ended."""
+    result = features.copy()
+    result[..., -(features.shape[-1] // 8) :] = silence
+    return result

@@ -273,7 +273,7 @@ def FRACTAL_NZ(n0: int, m0: int = 16) -> Format:  # noqa: N802 (the field's name
 def panels(nr: int, rank: int = 2, group: int = 1) -> Format:
     """Packed right operand of a matmul [..., K, N]: [..., ceil(N/nr), K, nr]; leading axes stay.
 
-    With a `group`, which divides K, so many consecutive k lie together: [..., ceil(N/nr), K/group, nr, group].
+    With a `group` so many consecutive k lie together: [..., ceil(N/nr), ceil(K/group), nr, group].
     """
     lead, k = tuple(range(rank - 2)), rank - 2
     if group == 1:

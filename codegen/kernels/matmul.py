@@ -45,6 +45,10 @@ _PACK_BYTES = 1 << 20
 _WIDEN_ROWS = 12
 """From this many rows on, halves are converted to f32 once per block, not in each step of the product."""
 _WIDE_BYTES = 1 << 19
+_QUAD = 4
+"""Bytes of consecutive k that a host multiplies in one lane."""
+_LONG = 64
+"""From this k on, filling it up to whole quads costs less than single products."""
 _GROUP_ROWS, _TILE_ROWS = 5, 32
 """Rows from which a host's matrix unit is used, with b packed in groups of k or in plain rows; the latter fill it."""
 
@@ -296,9 +300,14 @@ class _Lowering:
     def group(self) -> int:
         """How many consecutive k lie together in both operands: four bytes, or two bf16 numbers."""
         p = self.problem
-        size = 4 if p.b.dtype.bits == 8 else 2 if self.pairs else 1
-        fits = p.packed and isinstance(p.k, int) and p.k % size == 0
+        size = _QUAD if p.b.dtype.bits == 8 else 2 if self.pairs else 1
+        copied = self.pack and p.b.dtype.bits == 8 and p.a.dtype.bits == 8
+        fits = isinstance(p.k, int) and (p.packed or copied) and (p.k % size == 0 or self._fills_up(p.k, size))
         return size if fits and not p.trans_a and not self.target.explicit_memory else 1
+
+    def _fills_up(self, k: int, size: int) -> bool:
+        """True if a k that no groups divide gets zeros behind it: a block of a is copied for them."""
+        return size == _QUAD and k >= _LONG and self.problem.packed and self.problem.a.dtype.bits == 8
 
     def _zero_points(self, a: View, b: View) -> list[View]:
         """What the product of the stored numbers exceeds the product of the real ones by, as views of the block.
@@ -356,8 +365,15 @@ class _Lowering:
         if p.trans_a:
             buffer = task.operand(p.a, "in", [*lead[:-1], k, lead[-1]])
             return buffer.view(*at[:-1], axis(1), at[-1], shape=(rows, k))
-        if (group := self.group) > 1:
+        group = self.group
+        if group > 1 and k % group:
             assert isinstance(k, int)
+            steps = ceildiv(k, group)
+            source = task.operand(p.a, "in", [*lead, k]).view(*at, axis(1), shape=(rows, steps * group))
+            tile = self.paths.tile(p.a.dtype, (self.rows, steps * group), "L1")
+            task.load(tile.window((0, 0), source.shape), source, pad=0)
+            return View(tile.name, (axis(0), group * axis(1) + axis(2)), (rows, steps, group))
+        if group > 1:
             buffer = task.operand(p.a, "in", [*lead, k // group, group])
             return buffer.view(*at, axis(1), axis(2), shape=(rows, k // group, group))
         buffer = task.operand(p.a, "in", [*lead, k])
@@ -374,19 +390,23 @@ class _Lowering:
             buffer = self._packed(lead)
             if (group := self.group) > 1:
                 assert isinstance(k, int)
-                return buffer.view(*at, j, axis(0), axis(2), axis(1), shape=(k // group, group, columns))
+                return buffer.view(*at, j, axis(0), axis(2), axis(1), shape=(ceildiv(k, group), group, columns))
             return buffer.view(*at, j, axis(0), axis(1), shape=(k, columns))
-        column = self.columns * j + axis(1)
+        group = self.group
+        at_k, column = (axis(0), axis(1)) if group == 1 else (group * axis(0) + axis(1), axis(2))
+        column, shape = self.columns * j + column, (k, columns) if group == 1 else (k // group, group, columns)
         if p.trans_b:
-            buffer = task.operand(p.b, "in", [*lead, n, k])
-            view = buffer.view(*at, column, axis(0), shape=(k, columns))
+            view = task.operand(p.b, "in", [*lead, n, k]).view(*at, column, at_k, shape=shape)
         else:
-            buffer = task.operand(p.b, "in", [*lead, k, n])
-            view = buffer.view(*at, axis(0), column, shape=(k, columns))
+            view = task.operand(p.b, "in", [*lead, k, n]).view(*at, at_k, column, shape=shape)
         if not self.pack:
             return view
         assert isinstance(k, int)
-        copy = self.paths.tile(p.b.dtype, (k, self.columns), "L1").window((0, 0), (k, columns))
+        if group == 1:
+            copy = self.paths.tile(p.b.dtype, (k, self.columns), "L1").window((0, 0), (k, columns))
+        else:
+            held = self.paths.tile(p.b.dtype, (k // group, self.columns, group), "L1")
+            copy = held.view(axis(0), axis(2), axis(1), shape=shape)
         # A move would be an alias for the host; the panel is wanted as a copy.
         task.mul(copy, view, 1)
         return copy
@@ -404,7 +424,7 @@ class _Lowering:
         shape = [*batch, -(-p.n // self.columns), p.k, self.columns]
         packing = panels(self.columns, rank, self.group)
         if (group := self.group) > 1:
-            shape[-2:] = [p.k // group, self.columns, group]
+            shape[-2:] = [ceildiv(p.k, group), self.columns, group]
         return task.operand(p.b, "in", shape, packing=packing, permute=permute, reshape=reshape)
 
     # Epilogue

@@ -1,7 +1,7 @@
 """A product of dequantised operands becomes the integer one, scaled behind: DQ(a) @ DQ(b) = (a @ b - zeros) * scales.
 
 1. a is 8-bit with one scale and zero point. b is an 8-bit constant, one zero point, one scale or one for each column
-   of a MatMul, each output channel of a Conv.
+   of a MatMul, each output channel of a Conv; b of a MatMul may also be like a, with a known scale (attention).
 2. The sum is exact in i32, which so many products of bytes cannot leave; it is converted to f32 and multiplied with
    the product of the scales, which is f32 too: onnxruntime's own kernels do the same.
 3. A bias of i32 codes with the scale of the products is added to the sum, as their tools write it.
@@ -46,7 +46,7 @@ def _fuse(rewriter: Rewriter, node: Node) -> bool:
     if node.output.dtype != F32 or left is None or right is None or not _is_scalar(left):
         return False
     rank = node.output.rank
-    if not _is_weight(right, axis=0 if convolution else -1):
+    if not _is_weight(right, axis=0 if convolution else -1) and (convolution or not _is_tensor(right)):
         return False
     do = Arithmetic(rewriter, node)
     (a, a_scale, a_zero), (b, b_scale, b_zero) = ((*n.inputs, None)[:3] for n in (left, right))
@@ -98,6 +98,15 @@ def _dequantized(value: Value | None) -> Node | None:
 
 def _is_scalar(node: Node) -> bool:
     return all(is_single(v) for v in node.inputs[1:])
+
+
+def _is_tensor(node: Node) -> bool:
+    """True for codes that the run makes, with one known scale, of which i32 adds the products."""
+    codes, scale = node.inputs[:2]
+    assert codes is not None and scale is not None
+    k = None if codes.shape is None else codes.shape[-2]
+    made = codes.recipe is None and scale.data is not None and _is_scalar(node)
+    return made and isinstance(k, int) and k <= _MOST_PRODUCTS
 
 
 def _is_weight(node: Node, axis: int) -> bool:

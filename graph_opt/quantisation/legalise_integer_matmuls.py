@@ -6,7 +6,8 @@
 3. Unsigned codes are read as codes less 128, which are signed bytes. Where b is a signed constant and no zero point is
    there, a @ b = (a - 128) @ b + 128 * (sum over k of b) adds one vector. Elsewhere zero points move along,
    a - za = (a - 128) - (za - 128), an absent one is -128 from now on, and rule 2 follows.
-4. On hosts a long k that no quads divide is filled up with zeros, where b is a constant.
+4. On hosts zero points of two tensors that the run makes become sums even where a kernel takes them: it would add up
+   each operand again for every block of the other. Its b is signed, like a weight.
 5. What has no kernel in any of these forms is left to lowering, which says why.
 """
 
@@ -24,9 +25,6 @@ from graph_opt.quantisation.arithmetic import is_single, is_zero
 from graph_opt.quantisation.signed_codes import MIDDLE, Signed, signed
 from tensor_types.dtypes import I8, I32, U8
 
-_QUAD, _LONG = 4, 64
-"""k that hosts multiply at a time, and from which on filling up costs less than single ones."""
-
 
 @dataclass(frozen=True)
 class LegaliseIntegerMatmuls:
@@ -43,12 +41,16 @@ class LegaliseIntegerMatmuls:
         a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
         if a is None or b is None or a.shape is None or b.shape is None or node.output.shape is None:
             return False
-        if self._fills_up(rewriter, node, a, b):
-            return True
         graph, shifted = rewriter.graph, not (is_zero(a_zero) and is_zero(b_zero))
-        if min(a.rank, b.rank) < 2 or self.kernels.why_not_as(graph, node) is None:
+        if min(a.rank, b.rank) < 2:
             return False
         count = a.shape[-1]
+        if self._both_made(a, b) and shifted and isinstance(count, int):
+            do = Arithmetic(rewriter, node)
+            b, b_zero = _as_signed(do, b, b_zero, made)
+            return _spread_zeros(do, a, b, a_zero, b_zero, count)
+        if self.kernels.why_not_as(graph, node) is None:
+            return False
         if shifted and isinstance(count, int) and self.kernels.why_not_as(graph, node, absent=(2, 3)) is None:
             return _spread_zeros(Arithmetic(rewriter, node), a, b, a_zero, b_zero, count)
         unsigned = dict.fromkeys([i for i, v in enumerate((a, b)) if v.dtype == U8], I8)
@@ -63,21 +65,10 @@ class LegaliseIntegerMatmuls:
         (a, a_zero), (b, b_zero) = (_as_signed(do, v, z, made) for v, z in ((a, a_zero), (b, b_zero)))
         return _spread_zeros(do, a, b, a_zero, b_zero, count)
 
-
-    def _fills_up(self, rewriter: Rewriter, node: Node, a: Value, b: Value) -> bool:
-        """Gives a long k that no quads divide some zeros more, for hosts, which multiply four k at a time."""
-        k = a.shape[-1] if a.shape else None
+    def _both_made(self, a: Value, b: Value) -> bool:
+        """True for a product of two tensors of bytes that the run makes, on hosts: neither is packed before."""
         hosts = all(t.kind == "host" for t in self.kernels.targets)
-        if not hosts or not isinstance(k, int) or k < _LONG or not k % _QUAD or len(node.inputs) > 2:
-            return False
-        if b.data is None or b.rank != 2 or a.is_constant:
-            return False
-        do, more = Arithmetic(rewriter, node), -k % _QUAD
-        ends = np.zeros((2, a.rank), np.int64)
-        ends[1, -1] = more
-        filled = do("Pad", a, do.constant(ends.reshape(-1), "ends"), do.number(0, a.dtype))
-        do.finish(do("MatMulInteger", filled, do.constant(np.pad(b.data, [(0, more), (0, 0)]), "weight")))
-        return True
+        return hosts and not a.is_constant and not b.is_constant
 
 
 def _as_signed(do: Arithmetic, value: Value, zero: Value | None, made: Signed) -> tuple[Value, Value | None]:

@@ -134,6 +134,17 @@ def test_integers(left: type) -> None:
     check(Case("matmul", [("MatMulInteger", ["a", "b"], ["y"], {})], arrays, ["y"], ["b"]), lower_matmul)
 
 
+@pytest.mark.parametrize("m,k,n", [(40, 64, 70), (35, 68, 16), (33, 45, 40), (3, 64, 20)])
+@pytest.mark.parametrize("left,right", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
+def test_bytes_that_the_run_makes(m: int, k: int, n: int, left: type, right: type) -> None:
+    """With many rows a panel of b is copied into groups of four k first."""
+    arrays = {name: rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1, shape).astype(t)
+              for name, t, shape in (("a", left, (2, m, k)), ("b", right, (2, k, n)))}  # fmt: skip
+    arrays["s"] = np.array([0.01], np.float32)
+    ops: list[Op] = [("MatMulInteger", ["a", "b"], ["y"], {}), ("Cast", ["y"], ["f"], {"to": 1}), ("Mul", ["f", "s"], ["z"], {})]
+    check(Integers("matmul", ops, arrays, ["z"], []), lower_matmul)
+
+
 @pytest.mark.parametrize("name", ["bias gelu", "residual", "row"])
 @pytest.mark.parametrize("chip,dtype,atol", [("Ascend910B2", np.float32, 1e-5), ("Ascend910B2", np.float16, 5e-3),
                                              ("Ascend310P3", np.float16, 5e-3)])  # fmt: skip

@@ -71,6 +71,21 @@ def test_run_time_operands_move_their_zero_points(a: str, b: str, zeros: str) ->
     check(f"graph g({ends}) -> (%y) {{\n  %y: i32[2, 5, 6] = MatMulInteger(%a, %b{zeros}) @mm\n}}", **values)
 
 
+def test_products_of_two_tensors_sum_zero_points_once_for_hosts() -> None:
+    """A kernel would take them, and add up an operand for each block of the other."""
+    graph = check(
+        """graph g(%a: u8[2, 5, 8], %b: u8[2, 8, 6]) -> (%y) {
+  const %za: u8[] = splat 117
+  const %zb: u8[] = splat 130
+  %y: i32[2, 5, 6] = MatMulInteger(%a, %b, %za, %zb) @mm
+}""",
+        OWN, a=("u8", [2, 5, 8]), b=("u8", [2, 8, 6]),
+    )  # fmt: skip
+    (product,) = [n for n in graph.nodes if n.op == "MatMulInteger"]
+    assert [v.dtype.name for v in product.inputs if v is not None] == ["u8", "i8"]
+    assert sum(n.op == "ReduceSum" for n in graph.nodes) == 2
+
+
 def test_a_convolution_moves_what_lies_outside() -> None:
     graph = check(
         """graph g(%x: u8[1, 8, 5, 5]) -> (%y) {
