@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from acl_runtime.generation import Generator
+    from acl_runtime.kv_pages import KvPages
     from acl_runtime.session import InferSession
 
-__all__ = ["Generator", "InferSession"]
+__all__ = ["Generator", "InferSession", "KvPages"]
 
 
 def __getattr__(name: str) -> Any:
-    """`InferSession` and `Generator` at their first use: who only needs a package's format or an error does not load
+    """The public classes at their first use: who only needs a package's format or an error does not load
     what runs models."""
     if name == "InferSession":
         from acl_runtime.session import InferSession
@@ -26,4 +27,8 @@ def __getattr__(name: str) -> Any:
         from acl_runtime.generation import Generator
 
         return Generator
+    if name == "KvPages":
+        from acl_runtime.kv_pages import KvPages
+
+        return KvPages
     raise AttributeError(f"module 'acl_runtime' has no attribute {name!r}")

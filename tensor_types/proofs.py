@@ -95,7 +95,9 @@ class Proofs:
             hi: int | None = 1
             for atom in monomial:
                 alo, ahi = self._bounds_of(atom, depth)
-                if lo is not None and alo is not None and lo >= 0 and alo >= 0:
+                if lo == hi == 1:
+                    lo, hi = alo, ahi  # one end may be known without the other
+                elif lo is not None and alo is not None and lo >= 0 and alo >= 0:
                     lo, hi = lo * alo, None if hi is None or ahi is None else hi * ahi
                 elif None not in (lo, hi, alo, ahi):
                     corners = [x * y for x in (lo, hi) for y in (alo, ahi)]  # type: ignore[operator]
@@ -158,12 +160,17 @@ class Proofs:
             end = ranges[atom.name][linear[atom] < 0]
             if end is not None and atom.name not in depends:
                 return self._nonneg(_replace(value, atom, end), depth - 1, steps)
-        for atom, factor in linear.items():
-            if atom.kind in ("min", "max") and atom not in seen_elsewhere:
-                # -k*min(x, y) >= -k*x, so either bound suffices; +k*min(x, y) needs both. max is the mirror image.
-                either = (factor < 0) == (atom.kind == "min")
-                trials = (self._nonneg(_replace(value, atom, arg), depth - 1, steps) for arg in atom.args)
-                return any(trials) if either else all(trials)
+        # -k*min(x, y) >= -k*x, so either bound suffices; +k*min(x, y) needs both. max is the mirror image. Those that
+        # need both go first: which bound suffices may differ from one to the other.
+        extremes = {
+            atom: (factor < 0) == (atom.kind == "min")
+            for atom, factor in linear.items()
+            if atom.kind in ("min", "max") and atom not in seen_elsewhere
+        }
+        if extremes:
+            atom = min(extremes, key=extremes.__getitem__)
+            trials = (self._nonneg(_replace(value, atom, arg), depth - 1, steps) for arg in atom.args)
+            return any(trials) if extremes[atom] else all(trials)
         for atom, factor in linear.items():
             if atom.kind == "floordiv" and atom not in seen_elsewhere and factor in (1, -1):
                 # Both are equivalences: x//y <= r iff x <= r*y + y - 1, and -r <= x//y iff -r*y <= x.

@@ -267,6 +267,7 @@ _RANKS: dict[str, str] = {
     "ConstantOfShape": "1", "GatherND": "1+ 1+", "ScatterND": "1+ 1+", "GatherElements": "1+ =0",
     "ScatterElements": "1+ =0 =0", "Attention": "3..4 3..4 3..4", "RotaryEmbedding": "3..4 2..3 =1",
     "TensorScatter": "2+ =0 1", "TfIdfVectorizer": "1..2", "ImageDecoder": "1", "GroupedMatMul": "2 3 1",
+    "ScatterPages": "3+ 2+ 1", "PagedAttention": "3 4 4 2 1 1 1",
     "PrepareImage": ". 2", "LinearAttention": "3 3 3 4", "CausalConvWithState": "3 3 1 3", "CenterCropPad": ". 1",
     "com.microsoft::CropAndResize": "4 2 1 1", "com.microsoft::Inverse": "2+", "ai.onnx.ml::SVMRegressor": "1..2",
     "ai.onnx.ml::SVMClassifier": "1..2",

@@ -112,9 +112,13 @@ class AttentionKernel:
 
     def guard(self, sums: View) -> None:
         """A row that sees no key gives 0: its sum of exponentials is 0, any other's is at least 1."""
-        hides = self.p.mask is not None or self.p.lengths is not None or self.p.window is not None
-        if hides and not self.p.nan_for_nothing:
+        if self.may_see_nothing and not self.p.nan_for_nothing:
             self.task.max(sums, sums, _TINY)
+
+    @property
+    def may_see_nothing(self) -> bool:
+        """A row may see no key at all."""
+        return self.p.mask is not None or self.p.lengths is not None or self.p.window is not None
 
     def masked(self, scores: View, view: View, scratch: Callable[[], View]) -> None:
         """Applies the mask, additive or bool, in place."""

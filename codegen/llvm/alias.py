@@ -81,7 +81,7 @@ def _aliases(program: Program) -> dict[int, Instr]:
         for view in reads_of(use.stmt):
             reads.setdefault(view.base, []).append(use.path)
             views.setdefault(view.base, []).append((view, use.ranges))
-        if isinstance(use.stmt, Instr) and INSTRUCTIONS[use.stmt.op].kind != "sync":
+        if isinstance(use.stmt, Instr) and INSTRUCTIONS[use.stmt.op].kind not in ("sync", "hint"):
             writes.setdefault(use.stmt.dst.base, []).append(use.path)
     found = {}
     for use in uses:

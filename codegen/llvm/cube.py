@@ -273,7 +273,8 @@ class _Emitter:
             index: Value = j if isinstance(columns.valid, int) else fn.minimum(j, fn.sub(columns.valid, 1))
             at = fn.mul(index, step)
             found.append(RegisterRow(base, at) if isinstance(at, int) else RegisterRow(fn.offset(base, at, storage), 0))
-        ahead = isinstance(step, int) and not self.target.engines.own_prefetch
+        last = isinstance(site.n, int) and site.n <= self.lanes  # no tile comes behind
+        ahead = isinstance(step, int) and not last and not self.target.engines.own_prefetch
         dots = DotColumns(found, step * self.lanes * site.b.dtype.bytes if ahead else 0)
         return DotReduction(fn, self.elements, site.a.dtype, site.b.dtype, rows, dots, self.axes).run()
 

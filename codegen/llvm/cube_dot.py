@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codegen.llvm.cube_elements import Elements, Factor
-from codegen.llvm.cube_reduction import ReductionAxis, RegisterRow, repeat
+from codegen.llvm.cube_reduction import PREFETCH_TO_L2, ReductionAxis, RegisterRow, repeat
 from codegen.llvm.text import Function, Value
 from codegen.targets.hosts import HostClass
 from tensor_types.dtypes import DType
@@ -20,7 +20,6 @@ _SHORT = 8
 """Vectors of k that are read column by column."""
 _AHEAD = 4
 """Tiles that columns are fetched ahead: into the second-level cache, which can wait for more lines than the first."""
-_TO_L2 = ("i32 0", "i32 2", "i32 1")
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class DotReduction:
     def _prefetch(self, pointer: str) -> None:
         if self.columns.tile_bytes:
             ahead = self.fn.offset(pointer, _AHEAD * self.columns.tile_bytes, "i8")
-            self.fn.call("void", "llvm.prefetch.p0", f"ptr {ahead}", *_TO_L2)
+            self.fn.call("void", "llvm.prefetch.p0", f"ptr {ahead}", *PREFETCH_TO_L2)
 
     def _step(self, a: str, at_b: Value, sums: Sequence[str], mask: str | None) -> list[str]:
         fn, elements = self.fn, self.elements

@@ -15,6 +15,8 @@ from tensor_types.dtypes import DType
 
 PREFETCH_READ = ("i32 0", "i32 3", "i32 1")
 """Arguments of llvm.prefetch: for reading, to the innermost level, data."""
+PREFETCH_TO_L2 = ("i32 0", "i32 2", "i32 1")
+"""The same to the second level, which can wait for more lines."""
 
 
 @dataclass(frozen=True)

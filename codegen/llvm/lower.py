@@ -25,6 +25,7 @@ from codegen.llvm.matmul import emit_product
 from codegen.llvm.nest_builder import NestBuilder
 from codegen.llvm.nest_code import NestCode
 from codegen.llvm.padded_load import emit_padded_load
+from codegen.llvm.prefetch import emit_prefetch
 from codegen.llvm.scan import emit_scan
 from codegen.llvm.storage import Storage
 from codegen.llvm.text import Function, module_text
@@ -191,6 +192,8 @@ class Lowering:
         with self.dims.scope():
             if kind == "move":
                 emit_padded_load(self.code, self.storage, instr)
+            elif kind == "hint":
+                emit_prefetch(self.code, self.storage, instr)
             elif kind == "scan":
                 emit_scan(self.code, self.storage, instr)
             else:

@@ -99,6 +99,9 @@ class NestBuilder:
         kind = INSTRUCTIONS[instr.op].kind
         if kind == "sync":
             return
+        if kind == "hint":
+            self._group(instr)  # its place is its own, but it keeps no other from moving
+            return
         if not is_fusable(instr) and kind != "matmul":
             group = self._group(instr)
             group.touch([instr])

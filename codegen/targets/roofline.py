@@ -151,7 +151,7 @@ def _walk(program: Program, body: tuple[Stmt, ...], env: dict[str, int], weight:
 
 def _instruction(program: Program, instr: Instr, env: Mapping[str, int], weight: float, count: _Count) -> None:
     kind = INSTRUCTIONS[instr.op].kind
-    if kind == "sync":
+    if kind in ("sync", "hint"):
         return
     views = [s for s in instr.srcs if isinstance(s, View)]
     for view, traffic in (*((v, count.reads) for v in views), (instr.dst, count.writes)):

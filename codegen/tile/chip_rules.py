@@ -51,6 +51,8 @@ def check_instruction(instr: Instr, bases: Mapping[str, Param | Tile], target: T
     views = [s for s in instr.srcs if isinstance(s, View)]
     if kind == "sync":
         return None
+    if kind == "hint":
+        return None if scope(instr.dst) == "GM" else "what is read soon is fetched from global memory"
     if kind == "move" and views:
         path = scope(views[0]), scope(instr.dst)
         if path not in target.paths:

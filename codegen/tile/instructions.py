@@ -25,6 +25,7 @@ Classes
   src may have another extent on that axis; negative indices count from the end when `wrap=1`. An index out of range
   ends the task with status INDEX and its flattened position within the base of idx; TSCATTER is the mirror image:
   dst[.. idx[i] ..] = src[i], with `reduce` none/add/mul/max/min, applied in index order.
+- `hint`: TPREFETCH tells that dst, in global memory, is read soon; nothing is read or written.
 - `sync`: TSYNC orders engines (`from`, `to`: MTE1 MTE2 MTE3 M V FIX S); no operands beside dst, which it orders.
 """
 
@@ -136,6 +137,7 @@ INSTRUCTIONS: dict[str, Declaration] = {
         Declaration("TGATHER", "indexed", 2, "dst[i] = src[i, axis := idx[i]]", ("axis", "wrap")),
         Declaration("TSCATTER", "indexed", 2, "dst[i, axis := idx[i]] = src[i]; sources are src, idx",
                     ("axis", "wrap", "reduce")),
+        Declaration("TPREFETCH", "hint", 0, "dst is read soon"),
         Declaration("TSYNC", "sync", 0, "order two engines", ("from", "to")),
     )
 }  # fmt: skip

@@ -262,6 +262,9 @@ class _Runner:
         if memory.defined is not None:
             far.of(memory.defined)[where] = True
 
+    def hint(self, stmt: Instr) -> None:
+        """There is no cache here."""
+
     def sync(self, stmt: Instr) -> None:
         """Engines run in program order here."""
 

@@ -212,6 +212,9 @@ class Rules:
             return "does not combine bool"
         return self._kind(instr, self.dtype(data.base)) or self._flags(instr, "wrap")
 
+    def _hint(self, instr: Instr) -> str | None:
+        return None
+
     def _sync(self, instr: Instr) -> str | None:
         if instr.attr("from") not in ENGINES or instr.attr("to") not in ENGINES:
             return f"from and to are engines: {' '.join(ENGINES)}"

@@ -291,7 +291,7 @@ class _Verifier:
             raise self.error(reason)
         if reason := chip_rules.check_instruction(instr, self.bases, self.target):
             raise self.error(reason)
-        if INSTRUCTIONS[instr.op].kind == "sync":
+        if INSTRUCTIONS[instr.op].kind in ("sync", "hint"):
             return
         self.count(instr, sources)
         for view in sources:

@@ -20,6 +20,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     matrix,
     movement,
     normalization,
+    paged_attention,
     recurrent,
     reduction,
     training,

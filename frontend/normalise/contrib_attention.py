@@ -33,6 +33,30 @@ def joined_heads(node: PendingNode, x: Value) -> list[Value]:
     return [node.emit("Transpose", [x], _HEADS_FIRST), node.ints([0, 0, -1], "joined")]
 
 
+def queries_keys_values(
+    node: PendingNode, q: Value, k: Value | None, v: Value | None, heads: int, kv_heads: int
+) -> tuple[Value, Value, Value]:  # fmt: skip
+    """Operands [B, S, heads * size], cut from the queries where these hold all three."""
+    if k is not None and v is not None:
+        return q, k, v
+    width = q.shape[-1] if q.shape is not None else None
+    if not isinstance(width, int) or width % (heads + 2 * kv_heads):
+        raise node.error("the width of packed queries, keys and values is not one of their heads")
+    size = width // (heads + 2 * kv_heads)
+    sizes = node.ints([size * heads, size * kv_heads, size * kv_heads], "sizes")
+    q, k, v = node.emit_all("Split", [q, sizes], {"axis": -1}, 3)
+    return q, k, v
+
+
+def heads_normalised(node: PendingNode, x: Value, weight: Value | None, heads: int, epsilon: float) -> Value:
+    """[B, S, heads * size], each head divided by its root of the mean square if there is a weight for that."""
+    if weight is None:
+        return x
+    split = node.emit("Reshape", [x, node.ints([0, 0, heads, -1], "heads")])
+    normal = node.emit("RMSNormalization", [split, weight], {"axis": -1, "epsilon": epsilon})
+    return node.emit("Reshape", [normal, node.ints([0, 0, -1], "joined")])
+
+
 def scale_of(node: PendingNode) -> dict[str, AttrValue]:
     """The attribute of the standard operator; 0 means its default."""
     scale = float(node.number("scale", 0.0))

@@ -14,7 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 from frontend.normalise.contrib import DOMAIN, counted, whole
-from frontend.normalise.contrib_attention import by_head, joined_heads, scale_of
+from frontend.normalise.contrib_attention import (
+    by_head,
+    heads_normalised,
+    joined_heads,
+    queries_keys_values,
+    scale_of,
+)
 from frontend.normalise.pending import PendingNode, form
 from graph_opt.ir import Value
 from graph_opt.ir.core import AttrValue
@@ -76,25 +82,13 @@ class _Steps:
     def operands(self) -> tuple[Value, Value, Value]:
         """Queries, keys and values [B, S, heads * size], normalised by head if the node has weights for that."""
         node = self.node
-        q, k, v = self.query, node.input(1), node.input(2)
-        if k is None or v is None:
-            width = q.shape[-1] if q.shape is not None else None
-            if not isinstance(width, int) or width % (self.heads + 2 * self.kv_heads):
-                raise node.error("the width of packed queries, keys and values is not one of their heads")
-            size = width // (self.heads + 2 * self.kv_heads)
-            sizes = node.ints([size * self.heads, size * self.kv_heads, size * self.kv_heads], "sizes")
-            q, k, v = node.emit_all("Split", [q, sizes], {"axis": -1}, 3)
+        q, k, v = queries_keys_values(node, self.query, node.input(1), node.input(2), self.heads, self.kv_heads)
         return self._normal(q, 14, "q", self.heads), self._normal(k, 15, "k", self.kv_heads), v
 
     def _normal(self, x: Value, index: int, which: str, heads: int) -> Value:
-        node, weight = self.node, self.node.input(index)
-        if weight is None:
-            return x
-        common = float(node.number("qk_norm_epsilon", 1e-6))
-        epsilon = float(node.number(f"{which}_norm_epsilon", common))
-        split = node.emit("Reshape", [x, node.ints([0, 0, heads, -1], "heads")])
-        normal = node.emit("RMSNormalization", [split, weight], {"axis": -1, "epsilon": epsilon})
-        return node.emit("Reshape", [normal, node.ints([0, 0, -1], "joined")])
+        common = float(self.node.number("qk_norm_epsilon", 1e-6))
+        epsilon = float(self.node.number(f"{which}_norm_epsilon", common))
+        return heads_normalised(self.node, x, self.node.input(index), heads, epsilon)
 
     def rotated(self, x: Value, heads: int) -> Value:
         """Each head turned by the angles of its token's position."""

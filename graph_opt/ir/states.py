@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from graph_opt.ir.core import Graph, Node, Value
 
-UPDATES = frozenset({"TensorScatter"})
+UPDATES = frozenset({"TensorScatter", "ScatterPages"})
 """Operators whose result is their first input with some elements replaced."""
 
 

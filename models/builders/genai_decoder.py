@@ -59,10 +59,14 @@ def _experts(g: _Writer, x: str, hidden: int, inner: int, experts: int, gain: fl
 def build(
     seed: int = 6, layers: int = 2, hidden: int = 64, heads: int = 4, kv_heads: int = 2, inner: int = 160,
     vocabulary: int = 256, positions: int = 512, bits: int = 0, capacity: int = 0, accuracy: int = 1,
-    halves: bool = False, window: int = 0, sinks: bool = False, experts: int = 0,
+    halves: bool = False, window: int = 0, sinks: bool = False, experts: int = 0, page: int = 0,
 ) -> onnx.ModelProto:  # fmt: skip
     """input_ids [batch, sequence_length], attention_mask [batch, total_sequence_length], both i64, and caches
     → logits f32 [batch, sequence_length, vocabulary] and the caches with the new tokens.
+
+    With `page`, the rows of a page, the same decoder of PagedAttention: input_ids [tokens], those of all sequences,
+    cumulative_sequence_length, past_seqlens, block_table and slot_mapping, and caches [blocks, page, heads, size]
+    → logits [tokens, vocabulary] and the caches.
 
     `capacity`: extent of caches that are buffers shared by past and present; 0 for caches that grow. With `halves`, all
     numbers are f16. `window`: the keys that every other layer sees, 0 for all. `sinks`: a logit of each head that takes
@@ -73,16 +77,16 @@ def build(
     g.bits, g.accuracy = bits, accuracy
     g.kind = np.float16 if halves else np.float32
     number = TensorProto.FLOAT16 if halves else TensorProto.FLOAT
-    ids = g.input("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"])
-    mask = g.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
+    tokens: list[int | str] = ["tokens"] if page else ["batch_size", "sequence_length"]
+    ids = g.input("input_ids", TensorProto.INT64, tokens)
     cache: list[int | str] = ["batch_size", kv_heads, capacity or "past_sequence_length", size]
     grown: list[int | str] = ["batch_size", kv_heads, capacity or "total_sequence_length", size]
     angles = np.arange(positions)[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
     cos = g.weight(np.cos(angles).astype(np.float32), "cos_cache")
     sin = g.weight(np.sin(angles).astype(np.float32), "sin_cache")
-    lengths = g.op("Sub", g.op("ReduceSum", mask, g.constant([1]), keepdims=0), g.constant(1))
-    lengths = g.op("Cast", lengths, to=TensorProto.INT32)
-    total = g.op("Cast", g.op("Gather", g.op("Shape", mask), g.constant(1), axis=0), to=TensorProto.INT32)
+    where = _pages(g) if page else _lengths(g)
+    if page:
+        cache = grown = ["blocks", page, kv_heads, size]
     x = g.op("Gather", g.weight(g.normal(vocabulary, hidden), "embed_tokens"), ids, axis=0)
     gain = 1 / (2 * layers) ** 0.5
 
@@ -94,8 +98,10 @@ def build(
         query = g.product(y, hidden, hidden, 1.2)
         key, value = g.product(y, hidden, kv_heads * size, 1.2), g.product(y, hidden, kv_heads * size)
         past = [g.input(f"past_key_values.{layer}.{which}", number, cache) for which in ("key", "value")]
-        sink = ["", "", g.weight(g.normal(heads, std=2.0))] if sinks else []
-        context, *present = g.ops("GroupQueryAttention", 3, query, key, value, *past, lengths, total, cos, sin, *sink,
+        sink = g.weight(g.normal(heads, std=2.0)) if sinks else ""
+        behind = [where[-1], sink] if page else ["", "", sink]
+        operands = [query, key, value, *past, *where[: 3 if page else 2], cos, sin, *behind]
+        context, *present = g.ops("PagedAttention" if page else "GroupQueryAttention", 3, *operands,
                                   num_heads=heads, kv_num_heads=kv_heads, scale=size**-0.5, do_rotary=1,
                                   rotary_interleaved=0, local_window_size=window if window and layer % 2 == 0 else -1,
                                   softcap=0.0, **_CONTRIB)  # fmt: skip
@@ -113,5 +119,22 @@ def build(
             y, _mean, _deviation, x = g.ops("SkipSimplifiedLayerNormalization", 4, x, added, scale(),
                                             epsilon=EPSILON, **_CONTRIB)  # fmt: skip
     logits = g.product(y, hidden, vocabulary)
-    g.output(logits, "logits", number, ["batch_size", "sequence_length", vocabulary])
+    g.output(logits, "logits", number, [*tokens, vocabulary])
     return g.model()
+
+
+def _lengths(g: _Writer) -> list[str]:
+    """What GroupQueryAttention takes of the mask: the last position of each sequence, and the most tokens."""
+    mask = g.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
+    lengths = g.op("Sub", g.op("ReduceSum", mask, g.constant([1]), keepdims=0), g.constant(1))
+    total = g.op("Gather", g.op("Shape", mask), g.constant(1), axis=0)
+    return [g.op("Cast", x, to=TensorProto.INT32) for x in (lengths, total)]
+
+
+def _pages(g: _Writer) -> list[str]:
+    """What PagedAttention takes of the scheduler."""
+    shapes: dict[str, list[int | str]] = {
+        "cumulative_sequence_length": ["sequences_and_one"], "past_seqlens": ["sequences"],
+        "block_table": ["sequences", "blocks_of_a_sequence"], "slot_mapping": ["tokens"],
+    }  # fmt: skip
+    return [g.input(name, TensorProto.INT32, shape) for name, shape in shapes.items()]

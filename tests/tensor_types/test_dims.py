@@ -132,6 +132,11 @@ m, n = dim("m"), dim("n")
         (dim("_0") + dmin(7, dim("r")), 6, {"_0": (0, 6 - dmin(7, dim("r"))), "r": (0, 6)}),
         (dmin(7, dim("r")), dim("_0"), {"_0": (dmin(7, dim("r")), 9), "r": (0, None)}),
         (dim("_0") * 2 - dmax(m, n), m + n, {"_0": (0, dmax(m, n)), "m": (0, None), "n": (0, None)}),
+        # Which bound of the inner minimum suffices differs from one of the outer to the other.
+        (dmax(0, m - 32 * dim("c")), dmin(32, n - 32 * dim("c")),
+         {"c": (0, None), "n": (32 * dim("c") + 1, None), "m": (0, dmin(32 * dim("c") + 31, n - 1))}),
+        # One end of a term may be known without the other.
+        (16 * dim("p") + 15, 255, {"p": (0, ceildiv(dmin(256, m - 256 * n), 16) - 1), "n": (0, None)}),
     ],
 )
 def test_proves_what_kernels_need(a: Dim, b: Dim, ranges: dict[str, Range]) -> None:

@@ -92,6 +92,7 @@ OPERANDS = {
     "unknown combination": (f"TSCATTER a{ALL}, b{ALL}, i{ALL} axis=0 reduce=sub", "reduce is one of"),
     "sum of bools by index": ("TSCATTER f[_0]{16}, g[_0]{16}, i[0, _0]{16} axis=0 reduce=add", "does not combine bool"),
     "flag of a gather": (f"TGATHER a{ALL}, b{ALL}, i{ALL} axis=0 wrap=2", "wrap is 0 or 1"),
+    "nothing there to read soon": ("TPREFETCH a[_0 + 1, _1]{16, 8}", "may reach beyond 16"),
     "order of no engines": ("TSYNC a[0, 0]{} from=MTE9 to=V", "from and to are engines"),
 }
 BOOLS = "tile f: bool[64] UB tile g: bool[64] UB"

@@ -17,6 +17,7 @@ from graph_opt.ir.ops import (  # noqa: F401 (importing a family declares its op
     movement,
     narrow,
     normalization,
+    pages,
     pooling,
     prepare_image,
     quantization,

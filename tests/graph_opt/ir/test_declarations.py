@@ -10,7 +10,7 @@ from graph_opt.ir import ops
 INTERNAL = {
     "Fused", "Relayout", "IfMerge", "ClosedLoop", "ClosedScan", "MoeRoute", "GroupedMatMul", "BlockMatMul",
     "QuantizeBlocks", "QuantisedLstm", "PrepareImage", "ResizeTaps",
-    "SelectBoxes", "SelectedBoxes", "Trees",
+    "SelectBoxes", "SelectedBoxes", "Trees", "ScatterPages", "PagedAttention",
 }  # fmt: skip
 
 ADDED = {"ConvInteger": {"pad_value", "zero_outside"}, "Conv": {"direct"}}
