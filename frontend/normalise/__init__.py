@@ -23,6 +23,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     paged_attention,
     recurrent,
     reduction,
+    sparse_attention,
     training,
     trees,
 )

@@ -29,10 +29,11 @@ from graph_opt.ir.core import AttrValue
 @form(f"{DOMAIN}GroupQueryAttention")
 def _group_query_attention(node: PendingNode) -> None:
     _refuse_forms(node)
-    do = _Steps(node)
+    lengths = node.emit("Add", [whole(node, node.value(5)), node.ints(1, "one")])
+    do = CachedHeads(node, lengths, node.value(6), (7, 8))
     q, k, v = do.operands()
     if node.number("do_rotary", 0):
-        q, k = do.rotated(q, do.heads), do.rotated(k, do.kv_heads)
+        q, k = (do.rotated(x, count, node.input(9)) for x, count in ((q, do.heads), (k, do.kv_heads)))
     q, k, v = (by_head(node, x, count) for x, count in ((q, do.heads), (k, do.kv_heads), (v, do.kv_heads)))
     if do.past is not None:
         k, v = do.written(k, 3), do.written(v, 4)
@@ -54,11 +55,13 @@ def _refuse_forms(node: PendingNode) -> None:
         raise node.refuse("the scores as a result")
 
 
-class _Steps:
-    """The steps of one node. Vectors over the batch are i64 [B]."""
+class CachedHeads:
+    """The steps of one node whose caches are its inputs 3 and 4. Vectors over the batch are i64 [B]."""
 
-    def __init__(self, node: PendingNode) -> None:
-        self.node = node
+    def __init__(self, node: PendingNode, lengths: Value, total: Value, angles: tuple[int, int]) -> None:
+        """`lengths`: tokens of each sequence with those of this call; `total`: of the longest. `angles`: the inputs
+        that hold cosines and sines."""
+        self.node, self.angles = node, angles
         self.heads, self.kv_heads = int(node.number("num_heads")), int(node.number("kv_num_heads"))
         if self.heads < 1 or self.kv_heads < 1 or self.heads % self.kv_heads:
             raise node.error(f"{self.heads} heads of the queries and {self.kv_heads} of the keys")
@@ -69,10 +72,9 @@ class _Steps:
         self.query = node.value(0)
         self.count = node.emit("Shape", [self.query], {"start": 1, "end": 2})
         """Tokens of this call, [1]."""
-        self.whole = node.emit("Reshape", [whole(node, node.value(6)), one])
+        self.whole = node.emit("Reshape", [whole(node, total), one])
         """Tokens of the longest sequence, [1]."""
-        lengths = node.emit("Reshape", [whole(node, node.value(5)), node.ints([-1], "flat")])
-        self.lengths = node.emit("Add", [lengths, one])
+        self.lengths = node.emit("Reshape", [whole(node, lengths), node.ints([-1], "flat")])
         behind = node.emit("Sub", [self.lengths, self.count])
         first = node.emit("Equal", [self.whole, self.count])
         self.before = node.emit("Where", [first, node.ints([0], "none"), behind])
@@ -90,13 +92,16 @@ class _Steps:
         epsilon = float(self.node.number(f"{which}_norm_epsilon", common))
         return heads_normalised(self.node, x, self.node.input(index), heads, epsilon)
 
-    def rotated(self, x: Value, heads: int) -> Value:
+    def positions(self) -> Value:
+        """Where each token stands, [B, S]."""
+        column = self.node.emit("Unsqueeze", [self.before, self.node.ints([1], "axis")])
+        return self.node.emit("Add", [column, counted(self.node, self.query, 1)])
+
+    def rotated(self, x: Value, heads: int, positions: Value | None = None) -> Value:
         """Each head turned by the angles of its token's position."""
         node = self.node
-        cos, sin, positions = node.value(7), node.value(8), node.input(9)
-        if positions is None:
-            column = node.emit("Unsqueeze", [self.before, node.ints([1], "axis")])
-            positions = node.emit("Add", [column, counted(node, self.query, 1)])
+        cos, sin = (node.value(index) for index in self.angles)
+        positions = self.positions() if positions is None else positions
         half = cos.shape[-1] if cos.shape is not None else None
         if not isinstance(half, int):
             raise node.error("the extent of cos_cache is not known")
