@@ -1,8 +1,8 @@
 """SparseAttention of com.microsoft as RotaryEmbedding, TensorScatter and Attention with a mask.
 
 1. The caches are buffers: new rows are written behind those of each sequence, as for GroupQueryAttention.
-2. Layouts of blocks come as compressed rows. Written out they are [layouts, blocks, blocks], truth values: what of them a
-   query sees is the line of its own block, each column repeated for the keys of a block. Head h has layout
+2. Layouts of blocks come as compressed rows. Written out they are truth values [layouts, blocks, blocks]: what of them
+   a query sees is the line of its own block, each column repeated for the keys of a block. Head h has layout
    h % layouts. Of constant layouts this is computed when the model is converted.
 3. A query sees no key behind its own, whatever its layout says.
 """
