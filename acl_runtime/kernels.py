@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,13 +87,13 @@ def signature_verdict(texts: Sequence[str], host: str, objects: Sequence[bytes],
 
 
 def load_kernels(
-    texts: Sequence[str], host: str, images: Sequence[bytes] | None = None, signature: bytes | None = None
+    texts: Sequence[str], host: str, images: Callable[[], Sequence[bytes]] | None = None, signature: bytes | None = None
 ) -> tuple[list[Kernel], int]:
     """Kernels of program texts, and how many programs had to be compiled for that.
 
-    `images` are those of the package, in the same order; each is used only if it is trusted, all of them if
-    `signature` is. With OPENATC_SANITISE all code is made here, and checks every access. InvalidModel or VerifyError if
-    a text is no sound program.
+    `images` gives those of the package, in the same order, and is asked if the cache lacks one; each is used only if it
+    is trusted, all of them if `signature` is. With OPENATC_SANITISE all code is made here, and checks every access.
+    InvalidModel or VerifyError if a text is no sound program.
     """
     from acl_runtime.executor import load_objects  # with LLVM, which compiling elsewhere does not need here
 
@@ -113,25 +113,28 @@ def load_kernels(
 
 
 def _images(
-    texts: Sequence[str], host: str, images: Sequence[bytes] | None, signature: bytes | None, known: Collection[str]
+    texts: Sequence[str], host: str, images: Callable[[], Sequence[bytes]] | None, signature: bytes | None,
+    known: Collection[str],
 ) -> dict[str, tuple[KernelFacts, bytes]]:
     """Facts and objects of the texts that the cache or the package has code for that may run."""
     cache = ObjectCache()
     found: dict[str, tuple[KernelFacts, bytes]] = {}
     signed: trust.Verdict | None = None
+    held: Sequence[bytes] | None = None
     for number, text in enumerate(texts):
         if text in found or text in known:
             continue
         image = cache.get(text.encode(), host)
         if image is None and images is not None:
-            if is_trusted(trust_digest(text, host, images[number])):
-                image = images[number]
+            held = images() if held is None else held
+            if is_trusted(trust_digest(text, host, held[number])):
+                image = held[number]
             elif signature is not None:
                 if signed is None:
-                    signed = signature_verdict(texts, host, images, signature)
+                    signed = signature_verdict(texts, host, held, signature)
                 if signed:
                     read_program(text, host)  # who signs vouches for the code, not for the program
-                    image = images[number]
+                    image = held[number]
         if image is not None:
             with contextlib.suppress(ValueError):  # of an older version: it is made again
                 found[text] = unpack_image(image)

@@ -72,13 +72,17 @@ class LoadedModel(LoadedPlan):
 
     def _load_native(self, programs: Sequence[str]) -> tuple[list[Kernel], int]:
         package = self.package
-        objects_name = section(self.instance, "objects")
-        objects = read_objects(package.section(objects_name)) if objects_name in package else None
-        if objects is not None and len(objects) != len(programs):
-            raise PackageError("the package has not one object per program", remedy=_DAMAGED)
+        name = section(self.instance, "objects")
+
+        def objects() -> list[bytes]:
+            found = read_objects(package.section(name))
+            if len(found) != len(programs):
+                raise PackageError("the package has not one object per program", remedy=_DAMAGED)
+            return found
+
         signed = section(self.instance, "signature")
         signature = bytes(package.section(signed)) if signed in package else None
-        return load_kernels(programs, self.host, objects, signature)
+        return load_kernels(programs, self.host, objects if name in package else None, signature)
 
     def constant(self, name: str) -> np.ndarray:
         """A constant in canonical layout, read-only."""

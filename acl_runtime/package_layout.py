@@ -32,6 +32,8 @@ from tensor_types.recipes import Recipe
 PORTABLE = "portable"
 CONSTANTS = "constants"
 _DEFLATED = ("graph", "report", CONSTANTS, "plan", "programs", "objects")
+_DENSE = ("objects",)
+"""Read only by a machine that has not compiled the kernels itself."""
 """Last words of the sections that are stored compressed: text to a tenth or less, code to two fifths."""
 _DAMAGED = "the file is damaged: copy it again or convert the model again"
 
@@ -119,7 +121,8 @@ def write_model(
             sections[section(chip_instance(chip), "graph")] = made.graph_text.encode()
     names = {"classes": sorted(classes), "chips": sorted(chips or {})}
     deflated = {name for name in sections if name.rpartition("/")[2] in _DEFLATED}
-    write_package(path, viewer, sections, {**(header or {}), **names}, deflated)
+    dense = {name for name in deflated if name.rpartition("/")[2] in _DENSE}
+    write_package(path, viewer, sections, {**(header or {}), **names}, deflated, dense)
 
 
 def read_objects(data: memoryview) -> list[bytes]:

@@ -45,7 +45,7 @@ class Package:
         """The header dict that the writer was given."""
         self._sections = sections
         self._views = views
-        self._deflated = frozenset(s.name for s in sections if s.deflated)
+        self._deflated = {s.name: s.dense for s in sections if s.deflated}
         self._file = file
 
     def require_whole(self) -> None:
@@ -71,7 +71,7 @@ class Package:
             near = difflib.get_close_matches(name, self._views, 3) or sorted(self._views)[:10]
             raise PackageError(f"the package has no section {name!r}", remedy=f"it has {', '.join(near)}")
         view = self._views[name]
-        return memoryview(container.inflate(view, name)) if name in self._deflated else view
+        return memoryview(container.inflate(view, name, self._deflated[name])) if name in self._deflated else view
 
     def array(self, section: str, dtype: np.dtype | str, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A read-only array over bytes of `section` from byte `offset` on, without a copy.

@@ -33,5 +33,6 @@ def strip(
     }
     graph, changed = (package.graph(), {}) if rewrite is None else rewrite(package)
     deflated = {section.name for section in package.sections() if section.deflated}
-    write_package(path_out, graph, {**kept, **changed}, package.header, deflated)
+    dense = {section.name for section in package.sections() if section.dense}
+    write_package(path_out, graph, {**kept, **changed}, package.header, deflated, dense)
     return tuple(section for section in package.sections() if section.name.startswith(OPTIONAL_PREFIX))

@@ -59,13 +59,15 @@ def write_package(
     sections: Mapping[str, Content],
     header: Mapping[str, Any],
     deflated: Collection[str] = (),
+    dense: Collection[str] = (),
 ) -> tuple[Section, ...]:
     """Write a package and give its table, digests included.
 
     `sections` maps names (see `container.check_name`) to content; `weights` becomes the WEIGHTS_DATA partition, which
     the constants of `fused_graph` point into. `header` is a JSON object of at most 1 MiB. Sections in `deflated`, one
-    buffer each, are stored compressed. The file appears whole or not at all. Raises PackageError for a bad name,
-    header, graph or constant, and when the disk refuses.
+    buffer each, are stored compressed, those of them in `dense` in fewer bytes that take longer to read. The file
+    appears whole or not at all. Raises PackageError for a bad name, header, graph or constant, and when the disk
+    refuses.
     """
     for name in sections:
         container.check_name(name)
@@ -90,9 +92,9 @@ def write_package(
             if name in deflated and isinstance(content, Buffer):
                 data = _bytes(content)
                 packed = len(data) <= LIMITS["section_bytes"].default  # what is longer, a reader would refuse
-                content = container.deflate(data) if packed else content
+                content = container.deflate(data, name in dense) if packed else content
             row = _write(file, base + position, name, container.HOME_PARTITION, position, content)
-            table.append(replace(row, deflated=packed))
+            table.append(replace(row, deflated=packed, dense=packed and name in dense))
             position += table[-1].size
         model = _with_own_size(fused_graph, body, table)
         digest = hashlib.sha256(model).digest()
