@@ -7,6 +7,7 @@ found again by its tokens and all before them, also when the sequence that wrote
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,6 +58,8 @@ class _Sequence:
     pages: list[int] = field(default_factory=list)
     contents: list[int] = field(default_factory=list)
     """What its full pages hold."""
+    filled: list[int] = field(default_factory=list)
+    """Pages that the latest append made findable, whose run may still fail."""
 
     def copy(self) -> _Sequence:
         return _Sequence(list(self.tokens), list(self.pages), list(self.contents))
@@ -99,8 +102,9 @@ class KvPages:
         never all of `tokens`, as the last one's row is what a run gives logits for. The others are the caller's to
         append."""
         made = _Sequence()
+        tokens = _numbers(tokens)
         for start in range(0, len(tokens) - self.block_size, self.block_size):
-            own = tuple(int(t) for t in tokens[start : start + self.block_size])
+            own = tuple(tokens[start : start + self.block_size])
             page = self._found.get(_key(made, own))
             if page is None:
                 break
@@ -119,20 +123,27 @@ class KvPages:
         return self._named(origin.copy())
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Leaves the first `length` rows, as after a run that failed. InvalidModel if it has not as many."""
+        """Leaves the first `length` rows, as after a run that failed: pages that the latest append was to fill are not
+        found again where it takes rows of them. InvalidModel if it has not as many."""
         held = self._sequence(sequence)
         if not 0 <= length <= len(held.tokens):
             raise InvalidModel(
                 f"sequence {sequence} has {len(held.tokens)} rows, {length} cannot be left", remedy="leave fewer"
             )
+        for page in set(held.filled).intersection(held.pages[length // self.block_size :]):
+            self._forget(page)
+        self._cut(held, length)
+
+    def _cut(self, held: _Sequence, length: int) -> None:
         kept = -(-length // self.block_size)
         for page in held.pages[kept:]:
             self._leave(page)
         del held.pages[kept:], held.tokens[length:], held.contents[length // self.block_size :]
 
     def free(self, sequence: int) -> None:
-        """Gives the pages of a sequence back. InvalidModel if there is no such sequence."""
-        self.truncate(sequence, 0)
+        """Gives the pages of a sequence back; full ones can be found again, so one whose run failed is truncated
+        before. InvalidModel if there is no such sequence."""
+        self._cut(self._sequence(sequence), 0)
         del self._sequences[sequence]
 
     def tokens(self, sequence: int) -> tuple[int, ...]:
@@ -162,16 +173,17 @@ class KvPages:
     def append(self, new: Mapping[int, Sequence[int]]) -> PagedBatch:
         """Rows for new tokens of some sequences, and what their run takes.
 
-        InvalidModel for an unknown sequence or one without tokens, ResourceLimit beyond `most_rows` and when pages run
-        out; nothing is changed then.
+        InvalidModel for an unknown sequence, one without tokens and tokens that are no numbers, ResourceLimit beyond
+        `most_rows` and when pages run out; nothing is changed then.
         """
+        new = {sequence: _numbers(tokens) for sequence, tokens in new.items()}
         self._check(new)
         copies = []
         for sequence, tokens in new.items():
             held = self._sequences[sequence]
             if len(held.tokens) % self.block_size:
                 copies += self._writable(held)
-            self._extend(held, [int(t) for t in tokens])
+            self._extend(held, tokens)
         if self._state is not None and copies:
             with self._state.lock:
                 for source, target in copies:
@@ -215,9 +227,10 @@ class KvPages:
         self._leave(page)
         return [(page, held.pages[-1])]
 
-    def _extend(self, held: _Sequence, tokens: list[int]) -> None:
+    def _extend(self, held: _Sequence, tokens: Sequence[int]) -> None:
         size = self.block_size
         held.tokens += tokens
+        held.filled.clear()
         while len(held.pages) * size < len(held.tokens):
             held.pages.append(self._new_page())
         for number in range(len(held.contents), len(held.tokens) // size):  # pages that are full now can be found
@@ -226,6 +239,7 @@ class KvPages:
                 page = held.pages[number]
                 self._content_names += 1
                 self._found[key], self._keys[page], self._contents[page] = page, key, self._content_names
+                held.filled.append(page)
             held.contents.append(self._contents[self._found[key]])
 
     def _arrays(self, new: Mapping[int, Sequence[int]]) -> dict[str, np.ndarray]:
@@ -277,6 +291,13 @@ class KvPages:
         key = self._keys.pop(page, None)
         if key is not None:
             del self._found[key], self._contents[page]
+
+
+def _numbers(tokens: Sequence[int]) -> list[int]:
+    try:
+        return [operator.index(t) for t in tokens]
+    except TypeError as error:
+        raise InvalidModel(f"tokens are whole numbers: {error}", remedy="give a list or array of integers") from error
 
 
 def _key(before: _Sequence, tokens: tuple[int, ...]) -> _Key:

@@ -190,3 +190,31 @@ def test_errors_leave_everything_as_it_was() -> None:
     with pytest.raises(InvalidModel, match="at least one page"):
         KvPages(0, 4)
     assert pages.tokens(one) == tuple(range(5)) and pages.figures.used == 2
+
+
+def test_rows_of_a_run_that_failed_are_not_found_again() -> None:
+    """They were found by their tokens as soon as they were asked for: another text read what nobody had written."""
+    pages = KvPages(8, 4)
+    text, _ = pages.open()
+    pages.append({text: range(6)})  # this run succeeds
+    pages.append({text: range(6, 13)})  # this one fails
+    pages.truncate(text, 6)
+    assert pages.open(range(13))[1] == 4
+    pages.free(text)
+    assert pages.open(range(13))[1] == 4
+    again, held = pages.open(range(13))
+    pages.append({again: range(held, 13)})
+    pages.append({again: [13]})  # the run before has succeeded, as this one is asked for
+    pages.truncate(again, 2)
+    assert pages.open(range(13))[1] == 12
+
+
+def test_tokens_that_are_no_numbers_change_nothing() -> None:
+    pages = KvPages(8, 4)
+    one, other = (pages.open()[0] for _ in range(2))
+    for wrong in (["a"], [1.5], [None], 3):
+        with pytest.raises(InvalidModel, match="whole numbers"):
+            pages.append({one: [1], other: wrong})  # type: ignore[dict-item]
+    assert pages.tokens(one) == () and pages.figures.used == 0
+    pages.append({one: np.array([1, 2], np.int32)})
+    assert pages.tokens(one) == (1, 2)
