@@ -83,3 +83,5 @@ class FuseDequantisation(RulePass):
         Rule("scaled codes", op("Mul", _NUMBERS, _SCALE), _dequantised),
         Rule("scaled codes less zero", op("Mul", op("Sub", _NUMBERS, _ZERO, shared=True), _SCALE), _dequantised),
     )
+    near: ClassVar[int] = 4
+    """Arithmetic on an input of integers looks alike as far as its Cast and misses nothing."""

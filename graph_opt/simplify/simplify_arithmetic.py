@@ -21,6 +21,9 @@ _HOLDS: dict[DType, frozenset[DType]] = {
 }
 """dtype -> dtypes all of whose values it holds exactly."""
 
+_LARGEST = 1 << 16
+"""Elements of a constant that is worth adding to another one now."""
+
 
 @dataclass(frozen=True)
 class SimplifyArithmetic:
@@ -31,6 +34,7 @@ class SimplifyArithmetic:
     3. Neg of Neg and Not of Not are what they started from.
     4. A Cast of a Cast that lost nothing is one Cast, or none.
     5. Where with a constant condition of one value is that branch, when its shape is the result's.
+    6. Additions of two integer constants, one behind the other, are one: both wrap.
     """
 
     name: ClassVar[str] = "simplify-arithmetic"
@@ -69,6 +73,8 @@ def _other_operator(rewriter: Rewriter, node: Node) -> Value | None:
     x, y = node.input(0), node.input(1)
     if node.op == "Cast" and (source := _exact_source(node)) is not None:
         return _insert(rewriter, node, "Cast", [source], node.attrs)
+    if (added := _added(node)) is not None:
+        return _together(rewriter, node, *added)
     if x is None or y is None or y.recipe is None or y.recipe.size != 1 or x.shape != node.output.shape:
         return None
     data = y.recipe.array()
@@ -79,6 +85,29 @@ def _other_operator(rewriter: Rewriter, node: Node) -> Value | None:
         inverse = rewriter.constant(np.asarray(1 / data, data.dtype), f"{y.name}.inverse")
         return _insert(rewriter, node, "Mul", [x, inverse])
     return None
+
+
+def _added(node: Node) -> tuple[Value, np.ndarray] | None:
+    """What an addition of an integer constant adds to, and the constant."""
+    if node.op not in ("Add", "Sub") or not node.output.dtype.is_integer:
+        return None
+    x, y = node.inputs
+    if node.op == "Add" and x is not None and x.is_constant:
+        x, y = y, x
+    if x is None or y is None or x.is_constant or y.recipe is None or y.recipe.size > _LARGEST:
+        return None
+    constant = np.asarray(y.recipe.array())
+    return x, constant if node.op == "Add" else np.negative(constant)
+
+
+def _together(rewriter: Rewriter, node: Node, x: Value, constant: np.ndarray) -> Value | None:
+    """x + constant, where x is such a sum itself that nothing else reads."""
+    before = None if x.producer is None else _added(x.producer)
+    if before is None or len(x.uses) > 1 or rewriter.graph.is_output(x) or before[0].shape != node.output.shape:
+        return None
+    total = (before[1][None] + constant[None])[0]  # numpy warns of numbers that wrap, not of arrays
+    amount = rewriter.constant(total, f"{node.output.name}/constant")
+    return _insert(rewriter, node, "Add", [before[0], amount])
 
 
 def _invertible(number: float) -> bool:

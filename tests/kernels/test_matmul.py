@@ -134,6 +134,15 @@ def test_integers(left: type) -> None:
     check(Case("matmul", [("MatMulInteger", ["a", "b"], ["y"], {})], arrays, ["y"], ["b"]), lower_matmul)
 
 
+@pytest.mark.parametrize("k", [65, 130])
+def test_a_long_row_of_bytes_is_filled_up_to_quads(k: int) -> None:
+    """By the kernel, in a copy of a block and in the packing of the weight."""
+    arrays = {"a": rng.integers(0, 256, (9, k)).astype(np.uint8), "b": rng.integers(-128, 128, (k, 24)).astype(np.int8)}
+    node = check(Case("matmul", [("MatMulInteger", ["a", "b"], ["y"], {})], arrays, ["y"], ["b"]), lower_matmul)
+    (record,) = lower_matmul(node, _host()) or []
+    assert f"{-(-k // 4)}, 24, 4]" in record.program and "pad=0" in record.program  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("m,k,n", [(40, 64, 70), (35, 68, 16), (33, 45, 40), (3, 64, 20)])
 @pytest.mark.parametrize("left,right", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
 def test_bytes_that_the_run_makes(m: int, k: int, n: int, left: type, right: type) -> None:

@@ -261,6 +261,18 @@ def test_arithmetic_that_would_change_bits_stays(statements: str) -> None:
     after(SimplifyArithmetic(), around(f"%a: f32[n, 4] = Abs(%x)\n{statements}\n%y = Abs(%r)"), changed=False)
 
 
+def test_additions_of_integer_constants_are_one() -> None:
+    """A zero point's share and a bias, behind a product; also where the sum of the constants wraps."""
+    head = "const %a: i32[4] = dense [2147483647, 5, -6, 7]\nconst %b: i32[1] = splat 9\n"
+    head += "%i: i32[n, 4] = Cast(%x) {to=6}\n%s: i32[n, 4] = Sub(%i, %a)\n"
+    text = around(f"{head}%t: i32[n, 4] = Add(%b, %s)\n%y: f32[n, 4] = Cast(%t) {{to=1}}")
+    found = "\n".join(body(after(SimplifyArithmetic(), text)))
+    assert "dense [-2147483638, 4, 15, 2]" in found and found.count("Add(") == 1 and "Sub(" not in found
+    same_bits(SimplifyArithmetic(), text)
+    read_twice = around(f"{head}%t: i32[n, 4] = Add(%s, %b)\n%u: i32[n, 4] = Mul(%t, %s)\n%y: f32[n, 4] = Cast(%u) {{to=1}}")
+    after(SimplifyArithmetic(), read_twice, changed=False)
+
+
 EXPANDED = """\
     graph g(%x: f32[n, 4]) -> (%y, %z) {
       const %row: f32[4] = dense [1.0, 2.0, 3.0, 4.0]
