@@ -136,20 +136,6 @@ _cumulative("CumSum", np.cumsum, 0)
 _cumulative("CumProd", np.cumprod, 1)
 
 
-@implementation("TopK")
-def _top_k(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Array]:
-    array, k = np.asarray(inputs[0]), int(np.asarray(inputs[1]).reshape(-1)[0])
-    axis = attrs.get("axis", -1)
-    keys = wide(array)
-    if attrs.get("largest", 1):
-        # Stable ascending order of the reversed row, read backwards: descending, the lower index first among equals.
-        order = array.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
-    else:
-        order = np.argsort(keys, axis, kind="stable")
-    order = np.take(order, np.arange(k), axis).astype(np.int64)
-    return np.take_along_axis(array, order, axis), order
-
-
 @implementation("LpNormalization")
 def _lp_normalization(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     x, axis = wide(inputs[0]), attrs.get("axis", -1)
