@@ -51,6 +51,7 @@ _TABLE = (
     PassRow("expand-einsum", "Einsum of one or two operands becomes sums, transposes and one product."),
     PassRow("expand-composites", "Operators without a kernel of their own become those that have one."),
     PassRow("expand-positions", "Trilu, OneHot, EyeLike and GatherND become arithmetic on positions, which fuses."),
+    PassRow("expand-samples", "GridSample and RoiAlign become gathers of pixels and their weighted sums."),
     PassRow("expand-spectra", "STFT and DFT become products with the waves that they are made of."),
     PassRow("fuse-conv-bn", "BatchNormalization after Conv goes into its weights."),
     PassRow("fuse-norms", "Layer and RMS norms that exporters wrote out become one operator."),

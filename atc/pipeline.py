@@ -12,6 +12,7 @@ from graph_opt.fusion.expand_positions import ExpandPositions
 from graph_opt.fusion.expand_refused import ExpandRefused
 from graph_opt.fusion.expand_resize import ExpandResize
 from graph_opt.fusion.expand_rotary import ExpandRotary
+from graph_opt.fusion.expand_samples import ExpandSamples
 from graph_opt.fusion.expand_spectra import ExpandSpectra
 from graph_opt.fusion.expanded_experts import ExpandedExperts
 from graph_opt.fusion.families import Kernels
@@ -109,6 +110,7 @@ def shared_passes() -> list[Pass]:
         ExpandEinsum(),
         ExpandComposites(),
         ExpandPositions(),
+        ExpandSamples(),
         ExpandSpectra(),
         FuseConvBatchNorm(),
         FuseNorms(),

@@ -16,66 +16,23 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from graph_opt.ir import Value
-from graph_opt.ir.core import AttrValue
+from graph_opt.fusion.position_writer import NOWHERE, Writer
 from graph_opt.ir.patterns import Declined, Match, any_value, attribute, op, optional
 from graph_opt.ir.rewriter import Rewriter
 from graph_opt.ir.rules import Rule, RulePass
 from graph_opt.simplify.shape_targets import reshape_target
 from tensor_types.dims import Dim, product
-from tensor_types.dtypes import I64
 
 _X, _INDICES = any_value("x"), any_value("indices")
-_NOWHERE = np.iinfo(np.int64).max
-"""An index that no axis has."""
-
-
-class _Writer:
-    """Inserts operators before the matched one."""
-
-    def __init__(self, rewriter: Rewriter, match: Match) -> None:
-        self.rewriter, self.match = rewriter, match
-        self.name = match.root.name or match.root.output.name
-
-    def __call__(self, operator: str, *inputs: Value, **attrs: AttrValue) -> Value:
-        return self.match.insert(self.rewriter, operator, inputs, attrs)
-
-    def number(self, value: int | Sequence[int], word: str = "number") -> Value:
-        return self.rewriter.constant(np.array(value, np.int64), f"{self.name}/{word}")
-
-    def extent(self, x: Value, axis: int) -> Value:
-        """The extent of an axis as i64 []."""
-        size = (x.shape or ())[axis]
-        if isinstance(size, int):
-            return self.number(size)
-        rank = len(x.shape or ())
-        return self("Squeeze", self("Shape", x, start=axis % rank, end=axis % rank + 1))
-
-    def positions(self, x: Value, axis: int) -> Value:
-        """0, 1, 2 ... along an axis of x, i64 [extent]."""
-        return self("Range", self.number(0), self.extent(x, axis), self.number(1))
-
-    def as_i64(self, x: Value) -> Value:
-        return x if x.dtype == I64 else self("Cast", x, to=I64.onnx)
-
-    def diagonals(self, x: Value) -> Value:
-        """column - row for the last two axes of x, i64 [rows, columns]."""
-        rows = self("Unsqueeze", self.positions(x, -2), self.number([1]))
-        return self("Sub", self.positions(x, -1), rows)
-
-    def wrapped(self, index: Value, extent: Value) -> Value:
-        """The index, counted from the end where it is negative."""
-        return self("Where", self("Less", index, self.number(0)), self("Add", index, extent), index)
 
 
 def _trilu(rewriter: Rewriter, match: Match) -> Declined | None:
-    x, w = match["x"], _Writer(rewriter, match)
+    x, w = match["x"], Writer(rewriter, match)
     if x.shape is None or len(x.shape) < 2 or x.dtype.kind not in ("float", "int", "uint", "bool"):
         return Declined("its rank or dtype")
     k = match.get("k") or w.number(0)
@@ -86,7 +43,7 @@ def _trilu(rewriter: Rewriter, match: Match) -> Declined | None:
 
 
 def _eye_like(rewriter: Rewriter, match: Match) -> Declined | None:
-    x, w = match["x"], _Writer(rewriter, match)
+    x, w = match["x"], Writer(rewriter, match)
     if x.shape is None or len(x.shape) != 2 or match.root.output.dtype.kind not in ("float", "int", "uint", "bool"):
         return Declined("its rank or dtype")
     ones = w("Equal", w.diagonals(x), w.number(int(match.root.attrs.get("k", 0))))  # type: ignore[call-overload]
@@ -95,7 +52,7 @@ def _eye_like(rewriter: Rewriter, match: Match) -> Declined | None:
 
 
 def _one_hot(rewriter: Rewriter, match: Match) -> Declined | None:
-    indices, depth, values, w = match["indices"], match["depth"], match["values"], _Writer(rewriter, match)
+    indices, depth, values, w = match["indices"], match["depth"], match["values"], Writer(rewriter, match)
     result = match.root.output
     if depth.data is None or indices.shape is None or result.shape is None or values.dtype.kind == "handle":
         return Declined("its depth is known at run time only")
@@ -110,7 +67,7 @@ def _one_hot(rewriter: Rewriter, match: Match) -> Declined | None:
 
 
 def _gather_nd(rewriter: Rewriter, match: Match) -> Declined | None:
-    x, indices, w = match["x"], match["indices"], _Writer(rewriter, match)
+    x, indices, w = match["x"], match["indices"], Writer(rewriter, match)
     if attribute(match.root, "batch_dims") or x.shape is None or indices.shape is None:
         return Declined("batch axes, or an unknown rank")
     count = indices.shape[-1]
@@ -130,13 +87,13 @@ def _gather_nd(rewriter: Rewriter, match: Match) -> Declined | None:
         outside = wrong if outside is None else w("Or", outside, wrong)
         position = part if position is None else w("Add", w("Mul", position, extent), part)
     assert position is not None and outside is not None
-    checked = w("Where", outside, w.number(_NOWHERE, "nowhere"), position)
+    checked = w("Where", outside, w.number(NOWHERE, "nowhere"), position)
     match.become(rewriter, "Gather", [w("Reshape", x, w.number(target, "merged")), checked], {"axis": 0})
     return None
 
 
 def _reverse_sequence(rewriter: Rewriter, match: Match) -> Declined | None:
-    x, w = match["x"], _Writer(rewriter, match)
+    x, w = match["x"], Writer(rewriter, match)
     if x.shape is None or len(x.shape) < 2 or 0 in x.shape:
         return Declined("its shape")
     target = w.number([-1], "rows")
@@ -152,7 +109,7 @@ def _reverse_sequence(rewriter: Rewriter, match: Match) -> Declined | None:
     first, second = (step, other) if time == 0 else (other, step)
     position = w("Add", w("Mul", first, w.extent(x, 1)), second)
     wrong = w("Or", w("Less", length, w.number(0)), w("Less", extent, length))
-    checked = w("Where", wrong, w.number(_NOWHERE, "nowhere"), position)
+    checked = w("Where", wrong, w.number(NOWHERE, "nowhere"), position)
     rows = w("Reshape", checked, w.number([-1], "rows"))
     taken = w("Gather", w("Reshape", x, target), rows, axis=0)
     match.become(rewriter, "Reshape", [taken, w("Shape", x)], {"allowzero": 1})
