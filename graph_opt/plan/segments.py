@@ -74,6 +74,7 @@ class _Splitter:
                 raise InvalidModel("an end of the model has a format of its own", where={"tensor": name})
         self.given = {name: number for number, name in enumerate(model.inputs)}
         self.touched = [taken_and_given(s.record) for s in model.records]
+        self.all_made = frozenset().union(*(gives for _, gives in self.touched))
         self.in_state = versions_of(model)
         """Values that lie in states. What touches states stays in one segment, so that order within it is all."""
         self.witness = self._witnesses()
@@ -154,12 +155,16 @@ class _Splitter:
         return any(name in self.in_state for values in touched for name in values)
 
     def _needed(self, scheduled: Scheduled) -> frozenset[str]:
-        """The late dims that have to be known before a record can run: none for the AI CPU, which takes what comes."""
+        """The late dims that have to be known before a record can run.
+
+        The AI CPU takes what comes, but for tensors of no elements, which nobody makes: their extents have to be known.
+        """
         record = scheduled.record
+        touched = set().union(*taken_and_given(record))
         if isinstance(record, AicpuRecord):
-            return frozenset()
+            touched = taken_and_given(record)[0] - self.given.keys() - self.all_made
         sizes: list[Dim] = []
-        for name in set().union(*taken_and_given(record)):
+        for name in touched:
             sizes.extend(self.values[name].shape or () if name in self.values else ())
         sizes.extend(_sizes(record))
         needed = _names(sizes) & self.model.late_dims.keys()

@@ -147,6 +147,17 @@ def test_a_tensor_without_elements_that_no_record_makes() -> None:
     assert model.segments[1].plan.places["none"].space == "arena"
 
 
+def test_the_host_waits_for_the_extents_of_a_tensor_without_elements() -> None:
+    values = (
+        f32("x", 8, kind="input"), ValueInfo("i", I64, (1, U0)), f32("nothing", 0, U0), f32("y", 0, U0),
+    )  # fmt: skip
+    model = plan_model(
+        PlanInput(values, (host("NonZero", ["x"], "i"), host("CumSum", ["nothing"], "y")), ("x",), ("y",), {}, (), LATE)
+    )
+    assert nodes(model) == [["host_i"], ["host_y"]]
+    assert_sound(model)
+
+
 def test_conditions_reach_later_segments_and_so_do_requirements() -> None:
     values = (
         f32("x", 8, kind="input"), ValueInfo("flag", BOOL, (), "input"), ValueInfo("c", BOOL, ()),
