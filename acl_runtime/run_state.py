@@ -282,4 +282,7 @@ def addresses_of(*groups: Sequence[np.ndarray | None]) -> list[int]:
 
 def _address(array: np.ndarray | None) -> int:
     """Address of the bytes of a tensor, 0 of an object."""
-    return 0 if array is None or array.dtype.hasobject else array.ctypes.data
+    if array is None or array.dtype.hasobject:
+        return 0
+    address: int = array.__array_interface__["data"][0]  # a third of the time of array.ctypes.data
+    return address

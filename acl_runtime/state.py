@@ -34,6 +34,8 @@ class State:
 
     def __init__(self, values: Sequence[PlanValue]) -> None:
         self.lock = threading.Lock()
+        self._values = values
+        """The states of the plan that it was last seen to fit."""
         self.arrays = _arrays({v.name: (tuple(evaluate(d, {}) for d in v.shape or ()), v.dtype.numpy) for v in values})
         """By name, in the order of the plan. Only whoever holds the lock may touch them."""
         self.reset()
@@ -45,8 +47,12 @@ class State:
 
     def fits(self, values: Sequence[PlanValue]) -> bool:
         """Whether these are the states of a plan: names, dtypes and shapes."""
-        wanted = [(v.name, v.dtype.numpy, v.shape) for v in values]
-        return [(n, a.dtype, a.shape) for n, a in self.arrays.items()] == wanted
+        if values is not self._values:
+            wanted = [(v.name, v.dtype.numpy, v.shape) for v in values]
+            if [(n, a.dtype, a.shape) for n, a in self.arrays.items()] != wanted:
+                return False
+            self._values = values
+        return True
 
     def reset(self) -> None:
         """Zeros in all buffers."""
@@ -79,6 +85,7 @@ class State:
         with self.lock:
             made = State.__new__(State)
             made.lock = threading.Lock()
+            made._values = self._values
             made.arrays = _arrays({name: (array.shape, array.dtype) for name, array in self.arrays.items()})
             for name, array in self.arrays.items():
                 np.copyto(made.arrays[name], array)

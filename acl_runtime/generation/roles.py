@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Roles:
     states: tuple[Cache, ...] = ()
     """Caches that are states of the model; it has no others then."""
 
-    @property
+    @cached_property
     def capacity(self) -> int | None:
         """Tokens that the caches hold at most, None if they grow."""
         if self.states:
