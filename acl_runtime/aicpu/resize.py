@@ -96,9 +96,9 @@ def _resize_taps(inputs: Inputs, attrs: Attrs, _: int) -> tuple[Array, Array]:
     axes, made, factors = _targets(shape, get(inputs, 1), get(inputs, 2), {**attrs, "axes": attrs["resized"]})
     size = shape[axes[at]]
     require_within("tensor_bytes", 64 * made[at], "bytes for the weights of a Resize")
-    if not size:
+    if made[at] and not size:
         raise InvalidModel("an axis of no elements cannot be resized", remedy="check the shapes of the model's inputs")
-    places, weights, _outside = axis_taps(attrs, size, made[at], factors[at], (0.0, 1.0))
+    places, weights, _outside = axis_taps(attrs, max(size, 1), made[at], factors[at], (0.0, 1.0))
     return places, weights.astype(np.float32)
 
 
@@ -114,7 +114,7 @@ def _targets(shape: tuple[int, ...], scales: Array | None, sizes: Array | None, 
     else:
         made = [int(s) for s in np.asarray(sizes)]
         policy = attrs.get("keep_aspect_ratio_policy", "stretch")
-        factors = [m / shape[a] for a, m in zip(axes, made, strict=True)]
+        factors = [m / max(shape[a], 1) for a, m in zip(axes, made, strict=True)]
         if policy != "stretch":
             one = min(factors) if policy == "not_larger" else max(factors)
             made = [int(np.floor(one * shape[a] + 0.5)) for a in axes]

@@ -88,3 +88,15 @@ def test_whole_numbers_take_their_nearest_at_run_time(tmp_path) -> None:
         (found,) = InferSession(0, tmp_path / "m.om").infer({"x": x, "n": np.array(n)})
         (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x, "n": np.array(n)})
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_nothing_resized_is_nothing(mode: str, tmp_path) -> None:
+    held = [array("scales", np.array([2, 1.5], np.float32))]
+    nodes = [N("Resize", ["x", "", "scales"], ["y"], "resize", axes=[2, 3], mode=mode)]
+    model = model_of(nodes, [info("x", F32, ["b", 3, 9, "w"])], [info("y", F32, None)], held, opset=19)
+    atc.convert(model, tmp_path / "m.om")
+    for width, made in ((0, 0), (5, 7)):
+        (found,) = InferSession(0, tmp_path / "m.om").infer([np.ones((2, 3, 9, width), np.float32)])
+        assert found.shape == (2, 3, 18, made)
+    np.testing.assert_allclose(found, 1, rtol=1e-6)
