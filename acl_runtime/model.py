@@ -82,7 +82,7 @@ class LoadedModel(LoadedPlan):
 
         signed = section(self.instance, "signature")
         signature = bytes(package.section(signed)) if signed in package else None
-        return load_kernels(programs, self.host, objects if name in package else None, signature)
+        return load_kernels(programs, self.host, objects if package.is_readable(name) else None, signature)
 
     def constant(self, name: str) -> np.ndarray:
         """A constant in canonical layout, read-only."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from acl_runtime.om import WEIGHTS, FusedGraph, Package, PackageError, write_package
+from acl_runtime.om.container import has_dense
 from acl_runtime.stored_constants import StoredConstant, weights
 from tensor_types.json_text import parse_json
 from tensor_types.recipes import Recipe
@@ -121,7 +122,7 @@ def write_model(
             sections[section(chip_instance(chip), "graph")] = made.graph_text.encode()
     names = {"classes": sorted(classes), "chips": sorted(chips or {})}
     deflated = {name for name in sections if name.rpartition("/")[2] in _DEFLATED}
-    dense = {name for name in deflated if name.rpartition("/")[2] in _DENSE}
+    dense = {name for name in deflated if name.rpartition("/")[2] in _DENSE and has_dense()}
     write_package(path, viewer, sections, {**(header or {}), **names}, deflated, dense)
 
 

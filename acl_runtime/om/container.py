@@ -94,6 +94,9 @@ def inflate(stored: memoryview, name: str, dense: bool = False) -> bytes:
         raise PackageError(f"section {name} is not complete", remedy=_DAMAGED)
     (length,) = _LENGTH.unpack_from(stored)
     require_within("section_bytes", length, f"bytes of section {name}")
+    if dense and not has_dense():
+        raise PackageError(f"section {name} is LZMA2, which this Python was built without",
+                           remedy="use a Python with the module lzma, or convert the model here")  # fmt: skip
     stream, failed = (_lzma().decompressor(), _lzma().error) if dense else (zlib.decompressobj(), zlib.error)
     try:
         content: bytes = stream.decompress(stored[_LENGTH.size :], length + 1)  # never more than it says
@@ -120,6 +123,15 @@ def _lzma() -> _Lzma:
         "filters": [{"id": lzma.FILTER_LZMA2, "preset": _PRESET, "dict_size": _DICTIONARY}],
     }
     return _Lzma(partial(lzma.compress, **form), partial(lzma.LZMADecompressor, **form), lzma.LZMAError)
+
+
+def has_dense() -> bool:
+    """Whether this Python writes and reads dense sections: some are built without the library."""
+    try:
+        _lzma()
+    except ImportError:
+        return False
+    return True
 
 
 def align(position: int) -> int:

@@ -73,6 +73,10 @@ class Package:
         view = self._views[name]
         return memoryview(container.inflate(view, name, self._deflated[name])) if name in self._deflated else view
 
+    def is_readable(self, name: str) -> bool:
+        """Whether there is a section of that name that this Python can read."""
+        return name in self._views and (not self._deflated.get(name) or container.has_dense())
+
     def array(self, section: str, dtype: np.dtype | str, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A read-only array over bytes of `section` from byte `offset` on, without a copy.
 
