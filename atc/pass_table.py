@@ -49,6 +49,7 @@ _TABLE = (
     PassRow("dequantize-weights", "What is left of DequantizeLinear of constants is computed at convert time."),
     PassRow("expand-quantisation", "Quantising operators become arithmetic, which fuses with what is around it."),
     PassRow("expand-einsum", "Einsum of one or two operands becomes sums, transposes and one product."),
+    PassRow("expand-computed-weights", "A convolution whose weight the run makes becomes a product with its patches."),
     PassRow("expand-composites", "Operators without a kernel of their own become those that have one."),
     PassRow("expand-positions", "Trilu, OneHot, EyeLike and GatherND become arithmetic on positions, which fuses."),
     PassRow("expand-samples", "GridSample and RoiAlign become gathers of pixels and their weighted sums."),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from acl_runtime.aicpu import evaluate
 from graph_opt.fusion.expand_composites import ExpandComposites
+from graph_opt.fusion.expand_computed_weights import ExpandComputedWeights
 from graph_opt.fusion.expand_einsum import ExpandEinsum
 from graph_opt.fusion.expand_positions import ExpandPositions
 from graph_opt.fusion.expand_refused import ExpandRefused
@@ -108,6 +109,7 @@ def shared_passes() -> list[Pass]:
         DequantizeWeights(evaluate),
         ExpandQuantisation(),
         ExpandEinsum(),
+        ExpandComputedWeights(),
         ExpandComposites(),
         ExpandPositions(),
         ExpandSamples(),

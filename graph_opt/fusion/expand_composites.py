@@ -8,11 +8,13 @@
     LpNormalization(x)                          -> x / (infinity where the norm of x is 0, else the norm)
     MeanVarianceNormalization(x)                -> d = x - mean(x);  d / (sqrt(mean(d*d)) + 1e-9)
     NonMaxSuppression(boxes, scores, most, ...) -> SelectedBoxes(SelectBoxes(boxes, scores, ...) {most})
+    AveragePool(x) {counts pads, rounds up}     -> AveragePool(Pad(x)) {counts no pads, rounds up}
 
 Rules
 1. Mean and inverse deviation of the skip norms must be unused.
 2. The limit of NonMaxSuppression is a number, and so is that of boxes: the table has a place for each.
-3. A row whose norm is 0, or underflows to 0, becomes zeros, as LpNormalization has it.
+3. AveragePool: what a last window has beyond the pads does not count; none of them begins in the pads behind.
+4. A row whose norm is 0, or underflows to 0, becomes zeros, as LpNormalization has it.
 """
 
 from __future__ import annotations
@@ -105,6 +107,30 @@ def _select_boxes(rewriter: Rewriter, match: Match) -> Declined | None:
     return None
 
 
+def _average_pool(rewriter: Rewriter, match: Match) -> Declined | None:
+    x, root = match["x"], match.root
+    pads = [int(p) for p in root.attrs.get("pads") or ()]  # type: ignore[attr-defined, union-attr]
+    if not (attribute(root, "ceil_mode") and attribute(root, "count_include_pad") and any(pads)):
+        return Declined("a kernel counts as it does")
+    if x.shape is None or attribute(root, "auto_pad") != "NOTSET" or min(pads) < 0:
+        return Declined("its pads")
+    rank = len(pads) // 2
+    strides, dilations = ([int(s) for s in root.attrs.get(k) or (1,) * rank] for k in ("strides", "dilations"))  # type: ignore[attr-defined, union-attr]
+    kernel = [int(k) for k in root.attrs["kernel_shape"]]  # type: ignore[union-attr]
+    for axis, (size, out) in enumerate(zip(x.shape[2:], (root.output.shape or ())[2:], strict=True)):
+        if not isinstance(size, int):
+            return Declined("only the run knows where its last windows begin")
+        whole = size + pads[axis] + pads[rank + axis]
+        reach, step = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
+        if out != min(-(-(whole - reach) // step), (whole - 1) // step) + 1:
+            return Declined("a last window would begin in the pads")
+    padding = rewriter.constant(np.array([0, 0, *pads[:rank], 0, 0, *pads[rank:]]), f"{root.name}/pads")
+    zero = rewriter.constant(np.zeros((), x.dtype.numpy), f"{root.name}/zero", x.dtype)
+    attrs = {k: v for k, v in root.attrs.items() if k not in ("pads", "count_include_pad")}
+    match.become(rewriter, "AveragePool", [match.insert(rewriter, "Pad", [x, padding, zero])], attrs)
+    return None
+
+
 def _contrib(name: str, *inputs: Pattern) -> OpPattern:
     return op(f"com.microsoft::{name}", *inputs)
 
@@ -134,6 +160,7 @@ class ExpandComposites(RulePass):
                optional(any_value("overlap")), optional(any_value("least"))),
             _select_boxes,
         ),
+        Rule("average-pool", op("AveragePool", _X), _average_pool),
         Rule("lp-norm", op("LpNormalization", _X), _lp_norm),
         Rule("mean-variance-norm", op("MeanVarianceNormalization", _X), _mean_variance),
     )
