@@ -33,27 +33,6 @@ def _fused_matmul(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     return np.asarray(np.matmul(a, b) * attrs.get("alpha", 1.0)).astype(np.asarray(inputs[0]).dtype)
 
 
-def _scaled_product(a: Array, a_scale: Any, a_zero: Any, b: Array, b_scale: Any, b_zero: Any, bias: Any) -> Array:
-    """(a - a_zero) (b - b_zero) a_scale b_scale + bias, scales and zero points of b for all or per column."""
-    left = a.astype(np.float64) - (0 if a_zero is None else np.asarray(a_zero).astype(np.float64))
-    right = b.astype(np.float64) - (0 if b_zero is None else np.asarray(b_zero).astype(np.float64))
-    result = (left @ right) * (np.asarray(a_scale) * np.asarray(b_scale))
-    return np.asarray(result + (0 if bias is None else np.asarray(bias))).astype(np.float32)
-
-
-@implementation(DOMAIN + "DynamicQuantizeMatMul")
-def _dynamic_quantize_matmul(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    b, b_scale, b_zero, bias = np.asarray(inputs[1]), inputs[2], get(inputs, 3), get(inputs, 4)
-    a, a_scale, a_zero = evaluate("DynamicQuantizeLinear", {}, inputs[:1], 3)
-    return _scaled_product(a, a_scale, a_zero, b, b_scale, b_zero, bias)
-
-
-@implementation(DOMAIN + "MatMulIntegerToFloat")
-def _matmul_integer_to_float(inputs: Inputs, attrs: Attrs, _: int) -> Array:
-    a, b, a_scale, b_scale = (np.asarray(v) for v in inputs[:4])
-    return _scaled_product(a, a_scale, get(inputs, 4), b, b_scale, get(inputs, 5), get(inputs, 6))
-
-
 _ACTIVATIONS: dict[str, Callable[..., Array]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),

@@ -21,6 +21,7 @@ from frontend.normalise import (  # noqa: F401 (importing a family registers its
     movement,
     normalization,
     paged_attention,
+    quantised_products,
     recurrent,
     reduction,
     sparse_attention,

@@ -1,4 +1,5 @@
-"""MultiHeadAttention, Attention and DecoderMaskedMultiHeadAttention of com.microsoft as the standard Attention.
+"""MultiHeadAttention, Attention, QAttention and DecoderMaskedMultiHeadAttention of com.microsoft as the standard
+Attention.
 
 1. Operands become [B, N, S, H]: of one tensor of theirs each, or packed as [B, S, N, 3, H], [B, L, N, 2, H] or behind
    one product. A bias is added before.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from frontend.normalise.contrib import DOMAIN, counted, whole
 from frontend.normalise.pending import PendingNode, form
+from frontend.normalise.quantised_products import dequantised
 from graph_opt.ir import Value
 from graph_opt.ir.core import AttrValue
 
@@ -185,10 +187,11 @@ def _decoder_masked(node: PendingNode) -> None:
     _multi_head(node, bias, mask, added, [past_k, past_v], used)
 
 
-@form(f"{DOMAIN}Attention")
-def _attention(node: PendingNode) -> None:
-    x, weights = node.value(0), node.value(1)
-    bias, mask, past, added = (node.input(i) for i in (2, 3, 4, 5))
+def _of_one_product(
+    node: PendingNode, x: Value, weights: Value, bias: Value | None, mask: Value | None, past: Value | None,
+    added: Value | None,
+) -> None:  # fmt: skip
+    """Attention whose queries, keys and values are one product of x."""
     heads = int(node.number("num_heads"))
     if heads < 1:
         raise node.error(f"num_heads {heads} must be above 0")
@@ -209,3 +212,17 @@ def _attention(node: PendingNode) -> None:
         node.give(1, node.emit("Concat", [node.emit("Unsqueeze", [p, axis]) for p in present], {"axis": 0}))
     del node.outputs[1:]
     node.become("Reshape", joined_heads(node, result))
+
+
+@form(f"{DOMAIN}Attention")
+def _attention(node: PendingNode) -> None:
+    bias, mask, past, added = (node.input(i) for i in (2, 3, 4, 5))
+    _of_one_product(node, node.value(0), node.value(1), bias, mask, past, added)
+
+
+@form(f"{DOMAIN}QAttention")
+def _quantised_attention(node: PendingNode) -> None:
+    bias, mask, past = (node.input(i) for i in (2, 5, 8))
+    x = dequantised(node, node.value(0), node.value(3), node.input(6))
+    weights = dequantised(node, node.value(1), node.value(4), node.input(7))
+    _of_one_product(node, x, weights, bias, mask, past, None)

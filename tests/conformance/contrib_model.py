@@ -23,7 +23,7 @@ def model(
     constant = {
         n
         for n, a in zip(names, arrays, strict=True)
-        if op.startswith(("MatMulN", "QLinear", "GatherBlock")) and n != _FED.get(op, "x0")
+        if op.startswith(("MatMulN", "QLinear", "GatherBlock", "QAtt")) and n != _FED.get(op, "x0")
     }
     constant -= {
         f"x{i}" for i in ((3,) if op in ("QLinearAdd", "QLinearMul") else (2, 5) if op == "QLinearConcat" else ())
@@ -32,7 +32,9 @@ def model(
     outputs = [f"y{i}" for i in range(n_outputs)]
     node = helper.make_node(op, names, outputs, domain=domain, **attrs)
     kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in pairs}
-    floats = op in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "EmbedLayerNormalization", "GatherBlockQuantized")
+    floats = op in (
+        "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "EmbedLayerNormalization", "GatherBlockQuantized", "QAttention",
+    )  # fmt: skip
     out = onnx.TensorProto.FLOAT if floats else helper.np_dtype_to_tensor_dtype(pairs[0][1].dtype)
     if op == "QLinearConcat":
         out = onnx.TensorProto.UINT8

@@ -40,10 +40,6 @@ def _fused_matmul(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), matmul_shape(ctx, a, b))
 
 
-def _matmul_f32(ctx: Inference) -> None:
-    ctx.set(0, F32, matmul_shape(ctx, ctx.shape(0), ctx.shape(1)))
-
-
 def _quantized_binary(ctx: Inference) -> None:
     ctx.set(0, ctx.dtype(), broadcast(ctx, ctx.shape(0), ctx.shape(3)))
 
@@ -91,8 +87,6 @@ _contrib(
     "FusedMatMul", "A B", "cube", _fused_matmul,
     {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
 )  # fmt: skip
-_contrib("DynamicQuantizeMatMul", "A B b_scale b_zero_point? bias?", "cube", _matmul_f32)
-_contrib("MatMulIntegerToFloat", "A B a_scale b_scale a_zero_point? b_zero_point? bias?", "cube", _matmul_f32)
 _contrib(
     "FusedConv", "X W B? Z?", "cube", conv_like(0, 1, 0, 2),
     {**WINDOW, "group": 1, "activation": STRING, "activation_params": FLOATS},

@@ -98,6 +98,26 @@ def test_qdq_matmul_with_bias(tmp_path: Path, dtype: str, weights: str) -> None:
     assert not made.aicpu_nodes
 
 
+@pytest.mark.parametrize("op", ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention"])
+def test_products_of_com_microsoft_are_those_of_bytes(tmp_path: Path, op: str) -> None:
+    constants = {
+        "as": _f(0.02), "az": _zero("uint8", 120), "w": _codes("int8", 64, 48), "bias": _floats(48),
+        "ws": (np.abs(_floats(48)) * 0.01 + 0.001).astype(np.float32), "wz": np.zeros(48, np.int8),
+    }  # fmt: skip
+    operands, attrs = {
+        "DynamicQuantizeMatMul": (["x", "w", "ws", "wz", "bias"], {}),
+        "MatMulIntegerToFloat": (["q", "w", "as", "ws", "az", "wz", "bias"], {}),
+        "QAttention": (["q", "w", "bias", "as", "ws", "", "az", "wz"], {"num_heads": 4}),
+    }[op]
+    inputs = {"x": _floats(2, 9, 64)} if "x" in operands else {"q": _codes("uint8", 2, 9, 64)}
+    ours, theirs, made = both(
+        tmp_path, [node(op, operands, ["y"], domain="com.microsoft", **attrs)], constants, inputs, ["y"]
+    )
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-4, atol=1e-4 * np.abs(theirs[0]).max())
+    bodies = [n.subgraphs["body"] for n in graph_of(open_package(tmp_path / "m.om")).nodes if n.op == "Fused"]
+    assert "MatMulInteger" in {n.op for body in bodies for n in body.nodes} and not made.aicpu_nodes
+
+
 @pytest.mark.parametrize(("a", "b"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
 @pytest.mark.parametrize("k", [64, 45])
 def test_a_product_of_two_tensors_is_one_of_bytes(tmp_path: Path, a: str, b: str, k: int) -> None:
