@@ -83,10 +83,14 @@ def _roi_align(inputs: Inputs, attrs: Attrs, _: int) -> Array:
     half = attrs.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     height, width = images.shape[2:]
     result = np.zeros((len(batches), images.shape[1], rows, columns), images.dtype)
+    if not all(0 <= batch < len(images) for batch in batches):
+        raise IndexError(f"a region of no image: there are {len(images)}")
     for n, batch in enumerate(batches):
         x1, y1, x2, y2 = rois[n] * scale - (0.5 if half else 0.0)
         w, h = (x2 - x1, y2 - y1) if half else (max(x2 - x1, 1.0), max(y2 - y1, 1.0))
-        sy, sx = (ratio or max(int(np.ceil(h / rows)), 1)), (ratio or max(int(np.ceil(w / columns)), 1))
+        if not ratio and min(h, w) <= 0:
+            continue  # an extent of nothing has no samples, as an end before its beginning
+        sy, sx = (ratio or int(np.ceil(h / rows))), (ratio or int(np.ceil(w / columns)))
         y = y1 + (np.arange(rows * sy) + 0.5) * h / (rows * sy)
         x = x1 + (np.arange(columns * sx) + 0.5) * w / (columns * sx)
         yy, xx = np.meshgrid(y, x, indexing="ij")
