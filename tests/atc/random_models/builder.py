@@ -192,6 +192,8 @@ class Builder:
         ranks = {tuple(getattr(r, "ndim", None) for r in results) for results in found}
         if len(ranks) > 1 or not all(map(_is_tame, sum(found, []))):
             raise Refused
+        if node.op_type == "ReduceMean" and any(not v.size for t in reads for v in t.values):
+            raise Refused  # the mean of nothing is NaN in ONNX's text, 0 for onnxruntime
         if any(_is_cancelled(r, [t.values[i] for t in reads]) for i, results in enumerate(found) for r in results):
             raise Refused
         return found
