@@ -177,6 +177,9 @@ def _pooling(x: Array, attrs: Attrs) -> tuple[Array, Array, list[int]]:
     for i in range(rank):
         span = (kernel[i] - 1) * dilations[i] + 1
         room = x.shape[2 + i] + before[i] + after[i] - span
+        if -strides[i] < room < 0:  # one position all the same
+            beyond[i] = -room
+            continue
         if attrs.get("ceil_mode", 0) and room % strides[i]:
             # The last window may not start in the padding behind.
             start = (room // strides[i] + 1) * strides[i]

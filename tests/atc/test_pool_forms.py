@@ -1,4 +1,4 @@
-"""AveragePool that rounds up and counts its pads, against onnxruntime."""
+"""Pools at the edge, against onnxruntime: pads that count, a window that is larger than the map."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import atc
 from acl_runtime import InferSession
-from tests.atc.small_models import F32, N, info, model_of
+from tests.atc.small_models import F32, I64, N, info, model_of
 
 
 @pytest.mark.parametrize("size", [4, 5, 7, 12, 57])
@@ -23,3 +23,19 @@ def test_pads_that_count(kernel: int, stride: int, pads: tuple[int, int], size: 
     x = np.random.default_rng(0).standard_normal((2, 3, size, 6), np.float32)
     (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(InferSession(0, tmp_path / "m.om").infer([x])[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "size"), [(2, 2, (1, 4)), (5, 3, (3, 4)), (4, 4, (1, 1))])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_a_window_larger_than_the_map(kernel: int, stride: int, size: tuple[int, int], ceil: int, tmp_path: Path) -> None:
+    """Less than a stride short of a window there is one position, with the maximum of what there is."""
+    attrs = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "ceil_mode": ceil}
+    nodes = [N("Tanh", ["x"], ["t"]), N("MaxPool", ["t"], ["y"], **attrs), N("MaxPool", ["x"], ["z", "i"], **attrs)]
+    outputs = [info("y", F32, None), info("z", F32, None), info("i", I64, None)]
+    model = model_of(nodes, [info("x", F32, ["n", 2, *size])], outputs)
+    atc.convert(model, tmp_path / "m.om")
+    x = np.random.default_rng(0).standard_normal((3, 2, *size), np.float32)
+    oracle = onnxruntime.InferenceSession(model.SerializeToString())
+    for a, b in zip(InferSession(0, tmp_path / "m.om").infer([x]), oracle.run(None, {"x": x}), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-6)
