@@ -200,15 +200,15 @@ RECURRENT: list[Case] = [
     recurrent("RNN", 1, {"activations": ["Relu"]}), recurrent("RNN", 1, {"direction": "reverse"}, lengths=True),
 ]  # fmt: skip
 ROIS = np.array([[0.5, 1, 6, 7], [2, 0, 3, 2.5]], np.float32)
-TURNED = np.array([[6, 1, 0.5, 7], [2, 0, 3, 2.5], [1, 6, 5, 2], [3, 3, 3, 3]], np.float32)
-"""Regions whose ends lie before their beginnings, and one of no extent."""
+TURNED = np.array([[6, 1, 5.5, 7], [2, 0, 3, 2.5], [1, 6, 5, 5.2], [3, 3, 3, 3]], np.float32)
+"""Regions whose ends lie before their beginnings (a little: further ones overflow in onnxruntime), one of no extent."""
 GRID = f(2, 3, 5, 2, low=-1.3, high=1.3)
 BOXES = np.concatenate([f(2, 9, 2, low=0, high=5), f(2, 9, 2, low=5, high=9)], -1)
 SAMPLING: list[Case] = [
     *(("RoiAlign", [IMAGE, ROIS, ints(1, 0)], {"output_height": 3, "output_width": 2, "sampling_ratio": 2, **a}) for a in (
         {}, {"mode": "max"}, {"coordinate_transformation_mode": "output_half_pixel", "spatial_scale": 0.5})),
     *(("RoiAlign", [IMAGE, TURNED, ints(1, 0, 1, 0)], {"output_height": 2, "output_width": 2, "mode": m, "coordinate_transformation_mode": c})
-      for m in ("avg", "max") for c in ("half_pixel", "output_half_pixel")),
+      for m, c in (("avg", "half_pixel"), ("avg", "output_half_pixel"), ("max", "half_pixel"))),
     *(("GridSample", [IMAGE, GRID], {"mode": m, "padding_mode": p, "align_corners": c})
       for m in ("linear", "nearest", "cubic") for p in ("zeros", "border", "reflection") for c in (0, 1)),
     ("AffineGrid", [f(2, 2, 3), ints(2, 3, 4, 5)], {"align_corners": 1}), ("AffineGrid", [f(2, 3, 4), ints(2, 3, 4, 5, 6)], {}),
