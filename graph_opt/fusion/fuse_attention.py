@@ -13,7 +13,8 @@ Rules
 6. Transposes [B,S,H,D] -> [B,H,S,D] of the operands and back of the result join the kernel, which reads by strides.
 An ONNX Attention node of opset 23 and later takes the same way, with its own attributes and its cache: the kernel
 writes the present keys and values and reads them from there. Windows and lengths become part of the mask. Where nothing
-is seen its result is 0; that of primitive operators, a softmax over -inf alone, is NaN.
+is seen its result is 0; that of primitive operators, a softmax over -inf alone, is NaN, unless they put 0 in the place
+of probabilities that are NaN. Keys and values whose heads are repeated for a group of queries' are read as they lie.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from graph_opt.ir.rewriter import Rewriter
 
 _SPLIT_HEADS = [0, 2, 1, 3]
 _NOTHING_IS_NAN: dict[str, AttrValue] = {"softmax_of_nothing": "nan"}
+_NOTHING_IS_ZERO: dict[str, AttrValue] = {}
 _ABSORBING = -1e9
 """From here on the spacing of f32 is 64: a sum with a score is this number again."""
 
@@ -97,9 +99,10 @@ class _SdpaMatch:
         self.fill: float | None = None
         self.condition: tuple[Value, bool] | None = None
         self.interior: list[Value] = []
+        self.attrs = _NOTHING_IS_NAN
 
     def find(self) -> str | None:
-        probabilities = self.softmax.output
+        probabilities = self._guarded() or self.softmax.output
         product = _single_user(self.graph, probabilities)
         if product is None or product.op != "MatMul" or product.inputs[0] is not probabilities:
             return "no product on both sides"
@@ -110,6 +113,21 @@ class _SdpaMatch:
         self.value = product.inputs[1]
         self.interior.append(probabilities)
         return self._walk_up(self.softmax.inputs[0])
+
+    def _guarded(self) -> Value | None:
+        """Where(IsNaN(p), 0, p), if nothing else reads the probabilities p."""
+        made = self.softmax.output
+        users = {user.op: user for user, _ in made.uses}
+        test, choice = users.get("IsNaN"), users.get("Where")
+        if len(made.uses) != 2 or test is None or choice is None or self.graph.is_output(made):
+            return None
+        if choice.inputs[0] is not test.output or choice.inputs[2] is not made or _scalar(choice.inputs[1]) != 0:
+            return None
+        if len(test.output.uses) != 1 or self.graph.is_output(test.output):
+            return None
+        self.interior += [made, test.output]
+        self.attrs = _NOTHING_IS_ZERO
+        return choice.output
 
     def _walk_up(self, scores: Value | None) -> str | None:
         while scores is not None:
@@ -238,7 +256,7 @@ class _SdpaMatch:
         node = rewriter.insert(
             "Attention", inputs, attrs, before=at, outputs=[f"{at.output.name}/attention"], name=at.name
         )
-        attention = outline(self.graph, [node], "attention", _NOTHING_IS_NAN, public=[node.output]).node
+        attention = outline(self.graph, [node], "attention", self.attrs, public=[node.output]).node
         reason = kernels.why_not(attention)
         if reason is not None:
             rewriter.erase_dead([node])
@@ -246,7 +264,7 @@ class _SdpaMatch:
         rewriter.absorb([*self.interior, self.key_transpose.output], node.output)
         rewriter.replace(at.output, node.output)
         rewriter.erase_dead([at])
-        return _fuse(rewriter, node, kernels, _NOTHING_IS_NAN)
+        return _fuse(rewriter, node, kernels, self.attrs)
 
 
 def _why_not_native(graph: Graph, node: Node) -> str | None:
@@ -268,11 +286,40 @@ def _is_used(graph: Graph, value: Value | None) -> bool:
     return value is not None and (bool(value.uses) or graph.is_output(value))
 
 
+def _share_heads(rewriter: Rewriter, node: Node) -> None:
+    """Takes keys and values [B, G, T, D] for Reshape(Expand(Unsqueeze)) of them [B, G, N, T, D] to [B, G * N, T, D]."""
+    found = []
+    for value in node.inputs[1:3]:
+        steps = []
+        while value is not None and value.producer is not None and len(steps) < 3:
+            steps.append(value.producer)
+            value = value.producer.inputs[0]
+        if [s.op for s in steps] != ["Reshape", "Expand", "Unsqueeze"] or value is None or value.shape is None:
+            return
+        repeated, whole = steps[1].output.shape, steps[0].output.shape
+        if value.rank != 4 or repeated is None or whole is None or len(repeated) != 5 or len(whole) != 4:
+            return
+        batch, heads, *rows = value.shape
+        if not isinstance(heads, int) or not isinstance(repeated[2], int):
+            return
+        if repeated != (batch, heads, repeated[2], *rows) or whole != (batch, heads * repeated[2], *rows):
+            return
+        if steps[2].output.shape != (batch, heads, 1, *rows):
+            return
+        found.append(value)
+    if found[0].shape is not None and found[1].shape is not None and found[0].shape[1] == found[1].shape[1]:
+        old = [v.producer for v in node.inputs[1:3] if v is not None]
+        for index, value in enumerate(found, 1):
+            node.set_input(index, value)
+        rewriter.erase_dead([n for n in old if n is not None])
+
+
 def _fuse(
     rewriter: Rewriter, node: Node, kernels: Kernels, attrs: Mapping[str, AttrValue] | None = None
 ) -> str | None:  # fmt: skip
     """Fuses an Attention node with as many of the head transposes around it as its kernel takes; why not by itself."""
     graph = rewriter.graph
+    _share_heads(rewriter, node)
     operands: list[Node] = []
     for value in node.inputs[:3]:
         producer = value.producer if value is not None else None
