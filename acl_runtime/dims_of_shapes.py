@@ -106,7 +106,8 @@ def _solve_all(
     while progress:
         progress = False
         for dim, size in reversed(equations):
-            solved = _solve(substitute(dim, known), size)
+            is_name = isinstance(dim, Expr) and dim.is_name and dim.terms[0][0][0].kind == "dim"
+            solved = (str(dim), size) if is_name else _solve(substitute(dim, known), size)
             if solved is not None and solved[0] not in known:
                 known[solved[0]] = solved[1]
                 progress = True

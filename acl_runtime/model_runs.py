@@ -9,6 +9,7 @@ import numpy as np
 
 from acl_runtime.binding import Binding
 from acl_runtime.executor import Executor
+from acl_runtime.growing_caches import GrowingCaches
 from acl_runtime.loop_runs import LoopRuns
 from acl_runtime.model import LoadedPlan
 from acl_runtime.plan_format import PlanValue
@@ -39,6 +40,17 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...] | None
 
 
+class _Lying:
+    """What a run takes and gives that lies in memory with room: shapes of the inputs without it, arrays of outputs by
+    number, addresses by identity of the array."""
+
+    def __init__(self, shapes: list[tuple[int, ...]]) -> None:
+        self.shapes = shapes
+        self.outputs: dict[int | None, np.ndarray] = {}
+        self.addresses: dict[int, int] = {}
+        self.binding: Binding | None = None
+
+
 class ModelRuns:
     """What a session holds of a model. Several threads may execute it at a time.
 
@@ -51,10 +63,13 @@ class ModelRuns:
         self._bodies = [LoopRuns(ModelRuns(body, executor, False)) for body in model.bodies]
         self._memory = ResultMemory(2 * len(model.plan.results))
         self.segments = [
-            SegmentRuns(s, executor, self.arenas, keep, () if number else model.gears, self._bodies)
+            SegmentRuns(
+                s, executor, self.arenas, keep, () if number else model.gears, self._bodies, model.plan.own_dims
+            )
             for number, s in enumerate(model.segments)
         ]
         self._keep = keep
+        self._growing = None if keep or not model.plan.growing else GrowingCaches(model.plan)
         self.states = model.plan.states
         self.state = State(self.states)
         """What runs use that are given no state of their own."""
@@ -79,12 +94,15 @@ class ModelRuns:
     ) -> tuple[list[Any], list[RunState]]:  # fmt: skip
         """The outputs, and the state of each segment, to be given to `leave` once nothing more is read of them.
 
-        `inputs` are contiguous arrays; `buffers` has one for each output that goes to memory of the caller. `state` is
-        what the model keeps from run to run; None is that of the session. InvalidModel if it is another model's.
+        `inputs` are contiguous arrays, but for caches that grow; `buffers` has one for each output that goes to memory
+        of the caller. `state` is what the model keeps from run to run; None is that of the session. InvalidModel if it
+        is another model's.
         """
         if not self.states:
             if state is not None and state.arrays:
                 raise _foreign()
+            if self._growing is not None:
+                return self._execute_growing(self._growing, inputs, buffers, timed)
             return self._execute(inputs, buffers, timed, {})
         used = self.state if state is None else state
         with used.lock:
@@ -92,19 +110,54 @@ class ModelRuns:
                 raise _foreign()
             return self._execute(inputs, buffers, timed, used.arrays)
 
+    def _execute_growing(
+        self, caches: GrowingCaches, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool
+    ) -> tuple[list[Any], list[RunState]]:
+        """Caches that an earlier run gave are continued where they lie, if they may be."""
+        fed_back = [n for n in range(len(caches.groups)) if caches.is_fed_back(n, inputs, buffers)]
+        if fed_back:
+            dims = self.segments[0].solve(tuple([a.shape for a in inputs]))
+            begun = [caches.begin(n, inputs, dims) for n in fed_back]
+            arrays, lying = list(inputs), _Lying([a.shape for a in inputs])
+            for run in begun:
+                for a, array in zip(caches.pasts[run.group], run.block.arrays, strict=True):
+                    arrays[a] = array
+                lying.outputs.update(zip(caches.presents[run.group], run.block.arrays, strict=True))
+                lying.addresses.update(run.block.address_of)
+            own = {**dict.fromkeys(caches.own_dims, 0), **{k: v for run in begun for k, v in run.dims.items()}}
+            try:
+                lying.binding = self.segments[0].bind_dims({**dims, **own})
+                results, states = self._execute(arrays, buffers, timed, {}, lying)
+            except InvalidModel:
+                # It may be that the model wants to overwrite rows. If the run is at fault, it fails again.
+                results, states = self._execute([_in_order(a) for a in inputs], buffers, timed, {})
+                for number in fed_back:
+                    caches.refuse(number)
+            else:
+                for run in begun:
+                    for b, view in zip(caches.presents[run.group], caches.end(run), strict=True):
+                        results[b] = view
+        else:
+            results, states = self._execute([_in_order(a) for a in inputs], buffers, timed, {})
+        caches.note(results)
+        return results, states
+
     def _execute(
         self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None], timed: bool,
-        held: Mapping[str, np.ndarray], known: Mapping[str, int] | None = None,
+        held: Mapping[str, np.ndarray], lying: _Lying | None = None, known: Mapping[str, int] | None = None,
     ) -> tuple[list[Any], list[RunState]]:  # fmt: skip
         results: list[Any] = [None] * self._n_results
         states: list[RunState] = []
         try:
             with run_deadline():
-                binding = self.segments[0].bind(tuple([a.shape for a in inputs]), known)
-                made = self._execute_segment(0, binding, inputs, buffers, results, states, timed, held)
+                shapes = [a.shape for a in inputs] if lying is None else lying.shapes
+                binding = lying.binding if lying is not None else None
+                binding = binding or self.segments[0].bind(tuple(shapes), known)
+                made = self._execute_segment(0, binding, inputs, buffers, results, states, timed, held, lying)
                 if len(self.segments) > 1:
-                    rows = [[_Tensor(a, a.shape) for a in inputs], self._tensors(0, binding, made)]
-                    self._execute_rest(binding, rows, buffers, results, states, timed, held)
+                    given = [_Tensor(a, s) for a, s in zip(inputs, shapes, strict=True)]
+                    rows = [given, self._tensors(0, binding, made)]
+                    self._execute_rest(binding, rows, buffers, results, states, timed, held, lying)
         except BaseException:
             self.leave(states)
             raise
@@ -118,7 +171,7 @@ class ModelRuns:
 
     def repeat(self, inputs: Sequence[np.ndarray], known: Mapping[str, int]) -> list[Any]:
         """The outputs of a body, whose dims those of its inputs and the `known` ones are."""
-        results, states = self._execute(inputs, [None] * self._n_results, False, {}, known)
+        results, states = self._execute(inputs, [None] * self._n_results, False, {}, known=known)
         self.leave(states)
         return results
 
@@ -130,7 +183,7 @@ class ModelRuns:
         ends = self._ends[0]
         if len(self.segments) > 1 or self.states or self._keep or any(e.is_late for e in ends):
             return None
-        segment, arenas = self.segments[0], self.arenas
+        segment, arenas, inputs = self.segments[0], self.arenas, [_in_order(a) for a in inputs]
         binding = self.bind([a.shape for a in inputs])
         outputs: list[np.ndarray] = []
         for end in ends:
@@ -162,7 +215,7 @@ class ModelRuns:
 
     def _execute_rest(
         self, binding: Binding, rows: list[list[_Tensor]], buffers: Sequence[np.ndarray | None], results: list[Any],
-        states: list[RunState], timed: bool, held: Mapping[str, np.ndarray],
+        states: list[RunState], timed: bool, held: Mapping[str, np.ndarray], lying: _Lying | None,
     ) -> None:  # fmt: skip
         """All segments behind the first one, whose binding this is."""
         known = dict(binding.dims)
@@ -176,22 +229,27 @@ class ModelRuns:
                 else t.array
                 for v, t in zip(segment.plan.inputs, taken, strict=True)
             ]
-            made = self._execute_segment(number, binding, inputs, buffers, results, states, timed, held)
+            made = self._execute_segment(number, binding, inputs, buffers, results, states, timed, held, lying)
             rows.append(self._tensors(number, binding, made))
 
     def _execute_segment(
         self, number: int, binding: Binding, inputs: Sequence[np.ndarray | None],
         buffers: Sequence[np.ndarray | None], results: list[Any], states: list[RunState], timed: bool,
-        held: Mapping[str, np.ndarray],
+        held: Mapping[str, np.ndarray], lying: _Lying | None,
     ) -> list[Any]:  # fmt: skip
         """What the segment made: arrays in physical order, or objects. Those that are the model's go to `results`."""
         ends = self._ends[number]
         state = self.segments[number].start(binding)
         states.append(state)
         try:
-            made = [self._room(n, end, state, binding, buffers) for n, end in enumerate(ends)]
+            there = {} if lying is None else lying.outputs
+            made = [
+                there[end.result] if end.result in there else self._room(n, end, state, binding, buffers)
+                for n, end in enumerate(ends)
+            ]
             plan = state.plan
-            state.execute(inputs, made, timed, [held[plan.values[n].name] for n in plan.states])
+            kept = [held[plan.values[n].name] for n in plan.states]
+            state.execute(inputs, made, timed, kept, known={} if lying is None else lying.addresses)
         finally:
             if not self._keep:
                 self.arenas.give(state.arena)  # what outlives the segment lies elsewhere
@@ -223,6 +281,10 @@ class ModelRuns:
             else _Tensor(None, None)
             for end, found in zip(self._ends[number], made, strict=True)
         ]
+
+
+def _in_order(array: np.ndarray) -> np.ndarray:
+    return array if array.flags.c_contiguous else np.array(array, order="C")
 
 
 def _foreign() -> InvalidModel:

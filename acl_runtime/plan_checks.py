@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensor_types.dims import dim, names
+
 if TYPE_CHECKING:
     from acl_runtime.plan_format import ModelPlan, PlanValue, SegmentPlan
 
@@ -37,9 +39,39 @@ def check_model(model: ModelPlan) -> None:
             held = kinds.setdefault(value.name, value)
             if (held.dtype, held.shape) != (value.dtype, value.shape):
                 raise ValueError(f"the state {value.name[:80]} has two types")
+    _check_growing(model)
     for value in (*model.inputs, *model.outputs):
         if not value.format.is_plain:
             raise ValueError(f"{value.name[:80]} has a format of its own")
+
+
+def _check_growing(model: ModelPlan) -> None:
+    """A cache is continued by one of its kind, along dims that the first segment has and no input tells."""
+    first = model.segments[0].dims
+    told = {name for v in model.inputs for extent in v.shape or () for name in names(extent)}
+    dims = [name for g in model.growing for name in (g.held, g.room)]
+    if len(set(dims)) != len(dims) or any(first.get(name) != (0, None) or name in told for name in dims):
+        raise ValueError("caches grow along dims that are not theirs")
+    ends = [pair for g in model.growing for pair in g.pairs]
+    if any(len(set(side)) != len(ends) for side in zip(*ends, strict=True)) or any(not g.pairs for g in model.growing):
+        raise ValueError("a cache grows twice")
+    for group in model.growing:
+        rows = set()
+        for a, b in group.pairs:
+            past, present = model.inputs[a], model.outputs[b]
+            if past.shape is None or present.shape is None or group.axis >= len(past.shape):
+                raise ValueError(f"{past.name[:80]} has no rows that grow")
+            others = [[d for k, d in enumerate(v.shape or ()) if k != group.axis] for v in (past, present)]
+            known = all(model.segments[0].is_sized(v) for v in (past, present))
+            # The session's memory is as large as this says.
+            with_room = [
+                d + dim(group.room) if k == group.axis else d for k, d in enumerate(present.shape)
+            ] == list(model.output(*model.results[b]).shape or ())  # fmt: skip
+            if others[0] != others[1] or past.dtype != present.dtype or not known or not with_room:
+                raise ValueError(f"{past.name[:80]} does not continue as {present.name[:80]}")
+            rows.add((past.shape[group.axis], present.shape[group.axis]))
+        if len(rows) != 1:
+            raise ValueError("caches that grow together have other rows")
 
 
 def _check_places(segment: SegmentPlan) -> None:

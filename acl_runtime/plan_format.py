@@ -7,7 +7,8 @@ against the bounds of programs) is checked when a segment is bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from acl_runtime.aicpu.attribute_rules import MAX_RANK
@@ -16,7 +17,7 @@ from acl_runtime.expressions import expression
 from acl_runtime.loop_shape import check_loop
 from acl_runtime.om import PackageError
 from acl_runtime.plan_checks import check_model
-from tensor_types.dims import Dim, names
+from tensor_types.dims import Dim, names, substitute
 from tensor_types.dtypes import DTYPES, DType
 from tensor_types.effort import effort
 from tensor_types.formats import Format, parse_format
@@ -128,6 +129,20 @@ class SegmentPlan:
 
 
 @dataclass(frozen=True)
+class Growing:
+    """Caches that a run may continue in place: (input, output) of the model and the axis of their rows.
+
+    The dims `held` and `room` are of the session. `held` rows of the outputs are there before the run, and the inputs
+    are not read then; the outputs have `room` rows more than the model says.
+    """
+
+    held: str
+    room: str
+    axis: int
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class ModelPlan:
     """Segments, run in order; `results` are the (row, number) of the model's outputs, see `SegmentPlan.sources`.
     `bodies` are what its loops repeat; their tasks count the same programs."""
@@ -136,6 +151,7 @@ class ModelPlan:
     segments: tuple[SegmentPlan, ...]
     results: tuple[tuple[int, int], ...]
     bodies: tuple[ModelPlan, ...] = ()
+    growing: tuple[Growing, ...] = ()
 
     def all_segments(self) -> Iterator[SegmentPlan]:
         """Its own and those of its bodies."""
@@ -143,10 +159,15 @@ class ModelPlan:
         for body in self.bodies:
             yield from body.all_segments()
 
+    @cached_property
+    def own_dims(self) -> frozenset[str]:
+        """Dims that the session gives, 0 unless it continues caches in place."""
+        return frozenset(name for g in self.growing for name in (g.held, g.room))
+
     @property
     def dims(self) -> Mapping[str, tuple[int, int | None]]:
         """Named dims that the shapes of the model's inputs decide."""
-        return self.segments[0].dims
+        return {name: bounds for name, bounds in self.segments[0].dims.items() if name not in self.own_dims}
 
     @property
     def inputs(self) -> tuple[PlanValue, ...]:
@@ -155,8 +176,12 @@ class ModelPlan:
 
     @property
     def outputs(self) -> tuple[PlanValue, ...]:
-        """The model's outputs."""
-        return tuple(self.output(row, number) for row, number in self.results)
+        """The model's outputs, without the room that the session may give them."""
+        nothing = dict.fromkeys(self.own_dims, 0)
+        found = (self.output(row, number) for row, number in self.results)
+        return tuple(
+            v if v.shape is None else replace(v, shape=tuple(substitute(d, nothing) for d in v.shape)) for v in found
+        )
 
     @property
     def states(self) -> tuple[PlanValue, ...]:
@@ -194,9 +219,19 @@ def _read_model(source: Mapping[str, Any], texts: tuple[str, ...], depth: int) -
     segments = tuple(_Reader(_mapping(s), len(texts), bodies).plan() for s in _rows(source["segments"]))
     if not segments:
         raise ValueError("it has no segment")
-    model = ModelPlan(texts, segments, tuple(_link(r, segments, 1) for r in _rows(source["outputs"])), bodies)
+    results = tuple(_link(r, segments, 1) for r in _rows(source["outputs"]))
+    growing = tuple(_growing(_mapping(g), segments, results) for g in _rows(source.get("growing", [])))
+    model = ModelPlan(texts, segments, results, bodies, growing)
     check_model(model)
     return model
+
+
+def _growing(
+    row: Mapping[str, Any], segments: Sequence[SegmentPlan], results: Sequence[tuple[int, int]]
+) -> Growing:
+    inputs = len(segments[0].inputs)
+    pairs = ((_number(a, inputs - 1), _number(b, len(results) - 1)) for a, b in _rows(row["pairs"]))
+    return Growing(_text(row["held"]), _text(row["room"]), _number(row["axis"], MAX_RANK), tuple(pairs))
 
 
 def _link(row: object, segments: Sequence[SegmentPlan], first: int) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return aligned_zeros(nbytes).view(dtype).reshape(shape)
 
 
+_NOTHING_KNOWN: Mapping[int, int] = MappingProxyType({})
+
+
 class RunState:
     """Executes bindings of one segment, one execution at a time. Its tensors stay readable until the next one."""
 
@@ -70,6 +74,7 @@ class RunState:
         slots = binder.slots
         self._offsets = np.zeros(len(slots), np.uint64)
         self._moving = np.flatnonzero((slots >= first["input"]) & (slots < first["constant"]))
+        self._has_faults = False
         self._addresses: np.ndarray | None = None
         """Those that the arguments are made of; None: any."""
         self._moving_slots, self._moving_offsets = slots[self._moving], self._offsets[self._moving]
@@ -85,18 +90,20 @@ class RunState:
             return
         if binding is not self.binding:
             self.binding = binding
-            self._offsets[:] = binding.offsets
+            self._offsets = binding.offsets.view(np.uint64)
             self._moving_offsets = self._offsets[self._moving]
             self._dims[: len(binding.kernel_dims)] = binding.kernel_dims
             records = self.run.records
             records["grid"], records["grain"] = binding.grid, binding.grain
             self.run.is_long = binding.operations >= _LONG
-            records["fn"] = self.binder.segment.graph.records["fn"]
-            records["fn"][list(binding.faults)] = 0  # a run that reaches one comes back for it
+            if binding.faults or self._has_faults:
+                records["fn"] = self.binder.segment.graph.records["fn"]
+                records["fn"][list(binding.faults)] = 0  # a run that reaches one comes back for it
+                self._has_faults = bool(binding.faults)
         self.arena, self._addresses = arena, None
         count = len(self.plan.storages)
         self._base[:count] = binding.storage_offsets.astype(np.uint64) + np.uint64(arena.ctypes.data)
-        self._args[: len(self._offsets)] = self._base[self.binder.slots] + self._offsets
+        np.add(self._base.take(self.binder.slots), self._offsets, out=self._args[: len(self._offsets)])
 
     def passed(self, number: int) -> np.ndarray:
         """A buffer of this state for output `number`, which another segment reads: in physical order, reused."""
@@ -112,10 +119,11 @@ class RunState:
     def execute(
         self, inputs: Sequence[np.ndarray | None], outputs: list[Any], timed: bool = False,
         states: Sequence[np.ndarray] = (), addresses: np.ndarray | None = None,
+        known: Mapping[int, int] = _NOTHING_KNOWN,
     ) -> None:  # fmt: skip
         """Runs. `inputs` are contiguous arrays in physical order, None for objects that were not made; `states` are the
         buffers of the segment's states, which this run alone uses. `addresses` are those of all three, if known: the
-        same array means the same addresses.
+        same array means the same addresses. `known` are some of them, by identity of the array.
 
         `outputs` holds the buffers, and None where the run makes the object, which takes the place of the None.
         """
@@ -123,7 +131,12 @@ class RunState:
         self.objects.clear()
         if addresses is None or addresses is not self._addresses:
             self._addresses = addresses
-            self._base[self._given] = addresses_of(inputs, outputs, states) if addresses is None else addresses
+            if addresses is None:
+                self._base[self._given] = [
+                    known.get(id(a)) or _address(a) for group in (inputs, outputs, states) for a in group
+                ]
+            else:
+                self._base[self._given] = addresses
             self._args[self._moving] = self._base[self._moving_slots] + self._moving_offsets
         try:
             self.run.execute(self.host_task, timed=timed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from acl_runtime.gear_sizes import require_gear
 from acl_runtime.loop_runs import LoopRuns
 from acl_runtime.run_state import RunState
 from acl_runtime.segment import LoadedSegment
+from tensor_types.dims import Dim
 from tensor_types.errors import ResourceLimit
 
 _MAX_BINDINGS = 64
@@ -60,10 +61,10 @@ class SegmentRuns:
 
     def __init__(
         self, segment: LoadedSegment, executor: Executor, arenas: Arenas, keep: bool,
-        gears: Sequence[Mapping[str, int]] = (), bodies: Sequence[LoopRuns] = (),
+        gears: Sequence[Mapping[str, int]] = (), bodies: Sequence[LoopRuns] = (), own_dims: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """`gears` are the sizes that its dims may have together; none: any in their ranges. `bodies` are those of the
-        model's loops."""
+        model's loops. `own_dims` are not told by inputs and are 0 unless `bind_dims` gets them."""
         self.plan = segment.plan
         self.free: list[RunState] = []
         self._binder = Binder(segment)
@@ -74,26 +75,43 @@ class SegmentRuns:
         self._bodies = bodies
         values = [self.plan.values[n] for n in self.plan.inputs]
         self._inputs = [TensorSpec(v.name, v.dtype, v.shape) for v in values]
+        first: dict[tuple[Dim, ...] | None, int] = {}
+        self._like = [first.setdefault(spec.shape, n) for n, spec in enumerate(self._inputs)]
+        """For each input the first one of the same shape."""
+        self._own = dict.fromkeys(own_dims, 0)
+        self._told = {name: bounds for name, bounds in self.plan.dims.items() if name not in self._own}
         self._bindings: OrderedDict[object, Binding] = OrderedDict()
         self._lock = threading.Lock()
+
+    def solve(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        """The dims that these shapes of the model's inputs tell. InvalidModel."""
+        # Caches of all layers say the same.
+        kept = [n for n, like in enumerate(self._like) if like == n or shapes[n] != shapes[like]]
+        dims = solve_dims([self._inputs[n] for n in kept], [shapes[n] for n in kept], self._told)
+        require_gear(self._gears, dims)
+        return dims
+
+    def bind_dims(self, dims: Mapping[str, int]) -> Binding:
+        """The binding for these dims, all of the segment. InvalidModel."""
+        return self._bound(tuple(dims.items()), lambda: dims)
 
     def bind(self, shapes: tuple[tuple[int, ...] | None, ...], known: Mapping[str, int] | None = None) -> Binding:
         """The binding for these shapes of the inputs: those of the model, or with the dims `known` so far.
 
         The shape of a tensor that was not made, because its branch did not run, is None. InvalidModel.
         """
-        key = shapes if known is None else (shapes, *known.items())
+        if known is None:
+            return self._bound(shapes, lambda: {**self.solve(shapes), **self._own})  # type: ignore[arg-type]
+        key = (shapes, *known.items())
+        return self._bound(key, lambda: solve_late_dims(self._inputs, shapes, self.plan.dims, known))
+
+    def _bound(self, key: object, dims_of: Callable[[], Mapping[str, int]]) -> Binding:
         with self._lock:
             binding = self._bindings.get(key)
             if binding is not None:
                 self._bindings.move_to_end(key)
                 return binding
-        if known is None:
-            dims = solve_dims(self._inputs, shapes, self.plan.dims)  # type: ignore[arg-type]
-            require_gear(self._gears, dims)
-        else:
-            dims = solve_late_dims(self._inputs, shapes, self.plan.dims, known)
-        binding = self._binder.bind(dims, self._executor.threads, self._keep)
+        binding = self._binder.bind(dims_of(), self._executor.threads, self._keep)
         with self._lock:
             self._bindings[key] = binding
             while len(self._bindings) > _MAX_BINDINGS:

@@ -66,8 +66,11 @@ class InferSession:
         self._keep = keep
         self._kept: list[RunState] = []
         self._open = model, ModelRuns(model, executor, keep)
+        self._pasts = frozenset(a for g in model.plan.growing for a, _ in g.pairs)
+        """Inputs that may come with room between their rows."""
         self._inputs = [_spec(v) for v in model.plan.inputs]
         self._outputs = [_spec(v) for v in model.plan.outputs]
+        self._dtypes = [None if s.dtype.kind == "handle" else np.dtype(s.dtype.numpy) for s in self._inputs]
         model.makers.start()
 
     def close(self) -> None:
@@ -304,8 +307,12 @@ class InferSession:
                 f"{len(inputs)} inputs given, the model has {len(specs)}",
                 remedy=f"give, in order: {', '.join(s.name for s in specs)}",
             )
-        arrays = []
-        for spec, given in zip(specs, inputs, strict=True):
+        arrays: list[np.ndarray] = []
+        for number, (spec, given, dtype) in enumerate(zip(specs, inputs, self._dtypes, strict=True)):
+            if type(given) is np.ndarray and given.dtype is dtype:
+                keeps = given.flags.c_contiguous or number in self._pasts
+                arrays.append(given if keeps else np.array(given, order="C"))
+                continue
             if spec.dtype == HANDLE:  # a sequence is a list, an optional its element or None: nothing to look into
                 box = np.empty((), object)
                 box[()] = given
@@ -320,7 +327,8 @@ class InferSession:
                     where={"tensor": spec.name},
                     remedy=f"convert it with .astype({str(spec.dtype.numpy)!r})",
                 )
-            arrays.append(array if array.flags.c_contiguous else np.array(array, order="C"))
+            keeps = array.flags.c_contiguous or number in self._pasts
+            arrays.append(array if keeps else np.array(array, order="C"))
         return arrays
 
     def _buffers(

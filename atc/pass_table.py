@@ -88,6 +88,7 @@ _TABLE = (
     PassRow("expand-refused", "Norms, softmax and Gelu without a kernel become what they are defined by."),
     PassRow("assign-formats", "Images become channels-last where kernels want it.", required=True),
     PassRow("direct-convolutions", "With --high_precision: convolutions stay sums over their windows.", required=True),
+    PassRow("fuse-caches", "Caches that grow get room, so that a session may write new rows where the old ones lie."),
     PassRow("fuse-piecewise", "Cuts and joins with arithmetic between them become one kernel."),
     PassRow("fuse-regions", "What is left becomes kernels: an anchor with what follows it, or loops.", required=True),
 )

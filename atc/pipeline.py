@@ -18,6 +18,7 @@ from graph_opt.fusion.expand_spectra import ExpandSpectra
 from graph_opt.fusion.expanded_experts import ExpandedExperts
 from graph_opt.fusion.families import Kernels
 from graph_opt.fusion.fuse_attention import FuseAttention
+from graph_opt.fusion.fuse_caches import FuseCaches
 from graph_opt.fusion.fuse_conv_bn import FuseConvBatchNorm
 from graph_opt.fusion.fuse_gelu import FuseGelu
 from graph_opt.fusion.fuse_group_norm import FuseGroupNorm
@@ -156,6 +157,7 @@ def target_passes(
         AssignFormats(kernels),
         EliminateDeadCode(),
         *([DirectConvolutions()] if high_precision else []),
+        *([] if any(t.explicit_memory for t in kernels.targets) else [FuseCaches(kernels)]),
         FusePiecewise(kernels),
         FuseRegions(kernels),
     ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from codegen.lowering import Lowered, guards_of
+from graph_opt.fusion.fuse_caches import HELD, ROOM
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.data_dependent_sizes import told_by_inputs
 from graph_opt.ir.ops.registry import is_fresh
-from graph_opt.plan import GuardedRequirement, PlanInput, Scheduled, ValueInfo
+from graph_opt.plan import Growing, GuardedRequirement, PlanInput, Scheduled, ValueInfo
 from graph_opt.simplify.scopes import control_graphs
+from tensor_types.dims import names
 
 
 def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
@@ -39,7 +43,19 @@ def plan_input(graph: Graph, lowered: Lowered) -> PlanInput:
     return PlanInput(
         tuple(infos), tuple(scheduled), inputs, outputs, dims, tuple(requirements), late, tuple(graph.states),
         tuple(plan_input(body, made) for body, made in lowered.bodies),
+        _growing(graph),
     )  # fmt: skip
+
+
+def _growing(graph: Graph) -> tuple[Growing, ...]:
+    """The caches that have room in this graph."""
+    found: dict[tuple[str, str, int], list[tuple[str, str]]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.attrs.get("family") == "append" and ROOM in node.attrs and node.inputs[0] is not None:
+            room, shape = str(node.attrs[ROOM]), node.output.shape or ()
+            axis = next(k for k, extent in enumerate(shape) if room in names(extent))
+            found[str(node.attrs[HELD]), room, axis].append((node.inputs[0].name, node.output.name))
+    return tuple(Growing(*key, tuple(pairs)) for key, pairs in found.items())
 
 
 def _inside(node: Node) -> list[Node]:

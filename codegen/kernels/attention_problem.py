@@ -15,7 +15,7 @@ from codegen.kernels.region_task import KernelTask
 from codegen.tile.build import Buffer
 from codegen.tile.ir import View
 from graph_opt.ir.core import Node, Value
-from tensor_types.dims import Dim
+from tensor_types.dims import Dim, dim, names
 
 _Item = TypeVar("_Item")
 _HEAD_SPLIT = (0, 2, 1, 3)
@@ -31,10 +31,13 @@ class Head:
     heads: int
     length: Dim
     width: int
+    room: Dim = 0
+    """Rows behind the length that hold nothing yet (`graph_opt.fusion.fuse_caches`)."""
 
     def buffer(self, task: KernelTask, role: str = "in") -> Buffer:
         """The parameter in physical order."""
-        return task.operand(self.value, role, self.in_order(task.extents(self.extents)))
+        batch, heads, length, width = task.extents(self.extents)
+        return task.operand(self.value, role, self.in_order((batch, heads, length + task.extent(self.room), width)))
 
     @property
     def extents(self) -> tuple[Dim, ...]:
@@ -98,7 +101,8 @@ def problem_of(node: Node) -> Problem:
         raise NotLowerable("a window that reaches behind a query's own position")
     if any(tuple(n.attrs.get("perm", ())) != _HEAD_SPLIT for n in body.nodes if n.op == "Transpose"):  # type: ignore[arg-type]
         raise NotLowerable("a transpose other than that of heads")
-    q, k, v = (_operand(values, anchor, index) for index in range(3))
+    room: Dim = dim(str(node.attrs["room"])) if "room" in node.attrs else 0
+    q, k, v = (_operand(values, anchor, index, room if index else 0) for index in range(3))
     caches = [c for index, fresh in ((1, k), (2, v)) if (c := _cache(values, anchor, index, fresh)) is not None]
     past: Dim = 0
     inner_lengths = anchor.input(6)
@@ -134,8 +138,8 @@ def _turned(value: Value) -> Value | None:
     return node.inputs[0] if node is not None and node.op == "Transpose" else None
 
 
-def _operand(values: Mapping[str, Value], anchor: Node, index: int) -> Head:
-    """Q, K or V, taken before a head transpose."""
+def _operand(values: Mapping[str, Value], anchor: Node, index: int, room: Dim) -> Head:
+    """Q, K or V, taken before a head transpose. Its length is without the room of a cache."""
     inner = anchor.inputs[index]
     assert inner is not None
     source = _turned(inner)
@@ -145,16 +149,16 @@ def _operand(values: Mapping[str, Value], anchor: Node, index: int) -> Head:
         if source is not None or not isinstance(hidden, int) or not isinstance(count, int):
             raise NotLowerable("the hidden size is not static")
         shape, layout = (shape[0], count, shape[1], hidden // count), "bshd"
-    return _head(values[(source or inner).name], layout, shape)
+    return _head(values[(source or inner).name], layout, shape, room if names(room) & names(shape[2]) else 0)
 
 
-def _head(value: Value, layout: str, shape: Sequence[Dim]) -> Head:
+def _head(value: Value, layout: str, shape: Sequence[Dim], room: Dim = 0) -> Head:
     batch, heads, length, width = shape
     if not isinstance(heads, int) or not isinstance(width, int):
         raise NotLowerable("heads and head size must be static")
     if not value.format.is_plain:
         raise NotLowerable("operands in plain order only")
-    return Head(value, layout, batch, heads, length, width)
+    return Head(value, layout, batch, heads, length - room, width, room)
 
 
 def _cache(values: Mapping[str, Value], anchor: Node, index: int, fresh: Head) -> Cache | None:

@@ -65,6 +65,7 @@ ROWS = (
     Row("running_product", _FLOATS | _INTEGERS, ("CumProd",)),
     Row("tensor_scatter", _ANY, ("TensorScatter",)),
     Row("scatter_pages", _ANY, ("ScatterPages",)),
+    Row("append", _ANY),
     Row("scatter", _ANY, ("ScatterND", "ScatterElements")),
     Row("image", frozenset({"u8"}), ("PrepareImage",)),
     Row("piecewise", _FLOATS | {"u8"}, after=POINTWISE),

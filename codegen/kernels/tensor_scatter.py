@@ -50,34 +50,55 @@ def lower_tensor_scatter(node: Node, target: Target, tiling: Tiling | None = Non
 
     def emit(chosen: TensorScatterTiling) -> list[Record]:
         task = KernelTask(node, "tensor_scatter", target)
-        _emit(task, target, (rows, starts, node.output), extents, shape[where], chosen.elements)
+        sizes = task.extents(extents)
+        paths, room = MemoryPaths(task, target), task.extent(shape[where])
+        first = 0 if starts is None else None
+        emit_rows(task, paths, (rows, starts, node.output), sizes, room, first, 0, room - sizes[2], chosen.elements)
         return [task.record(work=product(task.extents(extents)))]
 
     return first_fit((TensorScatterTiling(elements) for elements in halvings(1 << 12, 32)), emit, tiling)
 
 
-def _emit(
-    task: KernelTask, target: Target, values: tuple[Value, Value | None, Value], extents: tuple[Dim, ...],
-    capacity: Dim, elements: int,
+def emit_rows(
+    task: KernelTask, paths: MemoryPaths, values: tuple[Value, Value | None, Value], extents: tuple[Dim, ...],
+    room: Dim, first: Dim | None, low: Dim, high: Dim, elements: int, blank: tuple[Dim, Dim] | None = None,
 ) -> None:  # fmt: skip
+    """Writes rows into a result of `room` rows from `first` on, or, where that is None, from where the second value
+    says, which must be within `low` .. `high`. Rows of `blank`, a first one and one behind the last, that it leaves out
+    become zeros. Extents (batch, outer, count, inner) and places are program dims."""
     rows, starts, result = values
-    paths = MemoryPaths(task, target)
-    batch, outer, count, inner = task.extents(extents)
-    room = task.extent(capacity)
+    batch, outer, count, inner = extents
     source = task.operand(rows, shape=(batch, outer, count, inner))
     into = task.operand(result, "inout", (batch, outer, room, inner))
     paths.require(rows.dtype)
     b, o = paths.grid(batch), paths.grid(outer)
-    if starts is None:
-        start: Dim = 0
+    start: Dim
+    if first is None:
+        assert starts is not None
+        start = task.read("start", task.operand(starts, shape=(batch,)).view(b, shape=()), low, high)
     else:
-        start = task.read("start", task.operand(starts, shape=(batch,)).view(b, shape=()), 0, room - count)
+        start = first
     width = min(inner, elements) if isinstance(inner, int) else elements
     block = max(1, elements // width)
     passing = paths.tile(rows.dtype, (block, width))
+
+    def fill(name: str, begin: Dim, missing: Dim) -> None:
+        with task.loop(f"z{name}", ceildiv(missing, block)) as z, task.loop(f"v{name}", ceildiv(inner, width)) as v:
+            size = (dmin(block, missing - block * z), dmin(width, inner - width * v))
+            nothing = passing.window((0, 0), size)
+            task.expands(nothing, 0)
+            task.store(into.view(b, o, begin + block * z + axis(0), width * v + axis(1), shape=size), nothing)
+
+    if blank is not None:
+        begin, end = blank
+        with task.when(begin, "<", start):
+            fill("0", begin, start - begin)
+        with task.when(start + count, "<", begin):
+            fill("1", begin, end - begin)
+        with task.otherwise():
+            fill("2", start + count, end - start - count)
     with task.loop("r", ceildiv(count, block)) as r, task.loop("c", ceildiv(inner, width)) as c:
         size = (dmin(block, count - block * r), dmin(width, inner - width * c))
         held = passing.window((0, 0), size)
         task.load(held, source.view(b, o, block * r + axis(0), width * c + axis(1), shape=size))
         task.store(into.view(b, o, start + block * r + axis(0), width * c + axis(1), shape=size), held)
-

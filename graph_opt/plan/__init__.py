@@ -7,11 +7,12 @@ from graph_opt.plan.plan_json import model_to_json
 from graph_opt.plan.planner import COPY_GUARD, plan
 from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord, Record, TaskOperand
 from graph_opt.plan.segments import ModelPlan, Segment, plan_model
-from graph_opt.plan.task_graph import GuardedRequirement, Plan, PlanInput, Scheduled, ValueInfo
+from graph_opt.plan.task_graph import Growing, GuardedRequirement, Plan, PlanInput, Scheduled, ValueInfo
 
 __all__ = [
     "COPY_GUARD",
     "AliasRecord",
+    "Growing",
     "GuardedRequirement",
     "AicpuRecord",
     "KernelRecord",

@@ -1,6 +1,7 @@
 """The plan of a model as plain JSON values, as the runtime reads it.
 
-    {"segments": [segment], "programs": [text], "outputs": [[row, number]], "bodies": [the same without programs]}
+    {"segments": [segment], "programs": [text], "outputs": [[row, number]], "bodies": [the same without programs],
+     "growing": [{"held": dim, "room": dim, "axis", "pairs": [[input of the model, output of the model]]}]}
 
 Row 0 of tensors are the model's inputs, row s + 1 the outputs of segment s. A segment:
 
@@ -44,7 +45,12 @@ def _model(model: ModelPlan, shared: dict[str, int]) -> dict[str, Any]:
         for s in model.segments
     ]
     bodies = [_model(body, shared) for body in model.bodies]
-    return {"segments": segments, "outputs": [list(o) for o in model.outputs], "bodies": bodies}
+    growing = [
+        {"held": g.held, "room": g.room, "axis": g.axis, "pairs": [list(pair) for pair in pairs]}
+        for g, pairs in model.growing
+    ]
+    outputs = [list(o) for o in model.outputs]
+    return {"segments": segments, "outputs": outputs, "bodies": bodies, "growing": growing}
 
 
 def _plan(plan: Plan, programs: list[int]) -> dict[str, Any]:

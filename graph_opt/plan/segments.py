@@ -14,7 +14,7 @@ from graph_opt.ir.data_dependent_sizes import decided
 from graph_opt.plan.planner import plan
 from graph_opt.plan.records import AicpuRecord, AliasRecord, KernelRecord, Record
 from graph_opt.plan.storages import versions_of
-from graph_opt.plan.task_graph import Plan, PlanInput, Scheduled, ValueInfo
+from graph_opt.plan.task_graph import Growing, Plan, PlanInput, Scheduled, ValueInfo
 from tensor_types.dims import Dim, names
 from tensor_types.errors import InvalidModel, UnsupportedOperator
 
@@ -33,11 +33,12 @@ class Segment:
 @dataclass(frozen=True)
 class ModelPlan:
     """Segments in order; `outputs` tells for each output of the model its (row, number in it); `bodies` are the models
-    that its loops repeat."""
+    that its loops repeat; `growing` the caches, with their numbers among inputs and outputs of the model."""
 
     segments: tuple[Segment, ...]
     outputs: tuple[tuple[int, int], ...]
     bodies: tuple[ModelPlan, ...] = ()
+    growing: tuple[tuple[Growing, tuple[tuple[int, int], ...]], ...] = ()
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -108,7 +109,10 @@ class _Splitter:
             segment = self.made.get(name, 0)
             ends.append((segment + 1, at[segment]))
             at[segment] += 1
-        return ModelPlan(tuple(segments), tuple(ends), tuple(plan_model(body) for body in self.model.bodies))
+        bodies = tuple(plan_model(body) for body in self.model.bodies)
+        results = {name: number for number, name in enumerate(self.model.outputs)}
+        growing = [(g, tuple((self.given[a], results[b]) for a, b in g.pairs)) for g in self.model.growing]
+        return ModelPlan(tuple(segments), tuple(ends), bodies, tuple(growing))
 
     def _witnesses(self) -> dict[str, str]:
         found: dict[str, str] = {}

@@ -60,6 +60,20 @@ class GuardedRequirement:
 
 
 @dataclass(frozen=True, slots=True)
+class Growing:
+    """Caches (input, output) of the model that a run may continue in place, and the axis of their rows.
+
+    With the dim `held` 0 an output is made anew from the input. Else its first `held` rows are taken for granted, and
+    the input is not read. The output has `room` rows more than the model says.
+    """
+
+    held: str
+    room: str
+    axis: int
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanInput:
     """Everything that planning needs. `dims` are the named dims of the model and their inclusive ranges.
 
@@ -78,6 +92,7 @@ class PlanInput:
     """Values whose bytes live from run to run. They are neither inputs nor outputs; updates write them in place."""
     bodies: tuple[PlanInput, ...] = ()
     """The bodies of loops, each a model of its own."""
+    growing: tuple[Growing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
