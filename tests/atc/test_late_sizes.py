@@ -219,3 +219,11 @@ def test_an_output_without_elements_has_its_late_shape(tmp_path: Path) -> None:
     chosen = np.array([True, False, True, True, False])
     (y,) = InferSession(0, tmp_path / "m.om").infer({"x": np.ones((6, 5), np.float32), "chosen": chosen})
     assert y.shape == (3, 0) and y.dtype == np.float32
+
+
+def test_places_in_a_scalar_are_those_of_a_vector_of_one(tmp_path: Path) -> None:
+    model = model_of([N("NonZero", ["x"], ["y"], "n")], [info("x", F32, [])], [info("y", onnx.TensorProto.INT64, None)], [])
+    onnx.save(model, tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "m.om")
+    for value in (0, 3):
+        assert_like_onnxruntime(tmp_path / "m.onnx", InferSession(0, tmp_path / "m.om"), {"x": np.array(value, np.float32)})

@@ -397,7 +397,8 @@ def _non_zero(ctx: Inference) -> None:
     shape = ctx.shape()
     total = None if shape is None else product(shape)
     count = ctx.fresh(total if isinstance(total, int) else None, axis=1)
-    rank: Dim = ctx.fresh() if shape is None else len(shape)
+    # Of a scalar it is [1, n], as onnxruntime makes it; ONNX's text has [0, n], which would not say where.
+    rank: Dim = ctx.fresh() if shape is None else max(len(shape), 1)
     ctx.set(0, I64, (rank, count))
 
 
