@@ -40,7 +40,7 @@ class FixedLoop:
         shapes = [a.shape for a in operands]
         shapes[cut] = [s[1:] for s in shapes[cut]]
         binding = runs.segments[0].bind(tuple([*[()] * shape.lead, *shapes]), known)
-        results = [s for s in binding.output_shapes if s is not None][shape.lead // 2 :]
+        results = _output_shapes(runs, binding)[shape.lead // 2 :]
         if results[: shape.states] != shapes[: shape.states]:
             return None
         return cls(runs, shape, operands, binding, wanted)
@@ -59,13 +59,13 @@ class FixedLoop:
         self._sequences = [np.ascontiguousarray(a) for a in operands[first:scans]]
         self._captured = list(operands[scans:])
         self._buffers = [[_room(a.shape, a.dtype) for a in self._initial] for _ in range(2)]
+        results = _output_shapes(runs, binding)
         self._row_types = [
-            (tuple(s or ()), v.dtype.numpy)
-            for s, v in zip(binding.output_shapes[shape.lead // 2 + first :], values[first:], strict=True)
+            (s, v.dtype.numpy) for s, v in zip(results[shape.lead // 2 + first :], values[first:], strict=True)
         ]
         self._stacks: list[np.ndarray] = []
         if shape.lead:
-            self._next = _room(binding.output_shapes[0] or (), np.dtype(np.bool_))
+            self._next = _room(results[0], np.dtype(np.bool_))
 
     def repeat(self, trips: int | None) -> list[Any]:
         """The results, None for stacks that nobody wants; `trips` is how often the body runs at most, once at least."""
@@ -152,6 +152,11 @@ def first_element(value: Any) -> Any:
     if not flat.size:
         raise InvalidModel("a trip count or condition has no element", remedy="check the model's inputs")
     return flat[0]
+
+
+def _output_shapes(runs: ModelRuns, binding: Binding) -> list[tuple[int, ...]]:
+    """Those of all results of a body in one piece."""
+    return [binding.shapes[number] for number in runs.segments[0].plan.outputs]
 
 
 def _has_python(runs: ModelRuns) -> bool:
