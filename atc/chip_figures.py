@@ -51,7 +51,7 @@ def figures_of(launches: Sequence[Launch], chip: Target) -> dict[Launch, Figures
     made = {launch: _figures(*launch, chip) for launch in asked}
     rows = [[None if f.estimate is None else astuple(f.estimate), dict(f.scopes)] for f in made.values()]
     files.write(name, json.dumps(rows).encode())
-    files.evict()
+    files.tend()
     return made
 
 

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import tempfile
+import time
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,8 +57,13 @@ def _say_unwritten(cache: Path, reason: str) -> None:
     )  # fmt: skip
 
 
+_MARK = ".evicted"
+_PAUSE = 300
+"""Seconds between two looks through a folder: 100 000 files take a second, and a conversion writes a few of them."""
+
+
 class CacheFiles:
-    """The files of one folder; of more than `limit` bytes the least recently used go (`evict`)."""
+    """The files of one folder; of more than `limit` bytes the least recently used go (`tend`)."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder = folder
@@ -114,15 +120,27 @@ class CacheFiles:
         """Bytes of all files."""
         return sum(size for _, size, _ in self._entries())
 
+    def tend(self) -> None:
+        """`evict`, if nobody did so a short while ago."""
+        mark = self.folder / _MARK
+        with contextlib.suppress(OSError):
+            if abs(time.time() - mark.stat().st_mtime) < _PAUSE:
+                return
+        self.evict()
+        with contextlib.suppress(OSError):
+            mark.touch(mode=0o600)
+
     def evict(self) -> None:
-        """Removes the least recently used files until the limit holds."""
-        entries = sorted(self._entries())
+        """Beyond the limit, removes the least recently used files until an eighth of it is free."""
+        entries = self._entries()
         total = sum(size for _, size, _ in entries)
-        for _, size, path in entries:
-            if total <= self.limit:
+        if total <= self.limit:
+            return
+        for _, size, path in sorted(entries):
+            if total <= self.limit - self.limit // 8:
                 return
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
                 total -= size
 
     def clear(self) -> int:
@@ -130,18 +148,19 @@ class CacheFiles:
         removed = 0
         for _, _, path in self._entries():
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
                 removed += 1
+        with contextlib.suppress(OSError):
+            os.unlink(self.folder / _MARK)
         return removed
 
-    def _entries(self) -> list[tuple[float, int, Path]]:
+    def _entries(self) -> list[tuple[float, int, str]]:
+        """Time of last use, bytes and path of each file."""
         found = []
-        try:
-            paths = list(self.folder.iterdir())
-        except OSError:
-            return []
-        for path in paths:
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    if entry.name != _MARK:
+                        found.append((status.st_mtime, status.st_size, entry.path))
         return found

@@ -92,7 +92,7 @@ class AnswerFiles:
     def close(self) -> None:
         """Keeps the limit of the folder, if anything was written."""
         if self._written:
-            self._files.evict()
+            self._files.tend()
 
     def _name(self, asked: Signature, target: Target) -> str:
         first: dict[str, int] = {}

@@ -72,8 +72,8 @@ class CachedCompilation:
         for program, image in zip(self.missing, self._compilation.result(), strict=True):
             self._images[program] = image
         if self.missing:
-            self._cache.evict()
-            verdict_files().evict()
+            self._cache.tend()
+            verdict_files().tend()
         return [image for p in self._programs if (image := self._images[p]) is not None]
 
     def _keep(self, program: bytes, image: bytes) -> None:

@@ -38,7 +38,7 @@ def test_a_second_conversion_reads_no_program(monkeypatch: pytest.MonkeyPatch) -
 def test_damaged_figures_are_computed_again() -> None:
     text = program_to_text(matmul())
     first = figures_of([(text, None)], CHIP)
-    (path,) = figure_files().folder.iterdir()
+    (path,) = figure_files().folder.glob("[!.]*")
     for content in (b"[]", b"[[1, 2, 3]]", b"no json"):
         figure_files().write(path.name, content)
         assert figures_of([(text, None)], CHIP) == first

@@ -92,7 +92,7 @@ def test_what_the_verifier_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatc
 
 def test_an_answer_of_another_form_is_found_out_again() -> None:
     first = in_new_process(product())
-    (path,) = answer_files().folder.iterdir()
+    (path,) = answer_files().folder.glob("[!.]*")
     answer_files().write(path.name, b'{"records": [{"program": 1}]}')
     assert in_new_process(product()) == first
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from codegen.cache_files import CacheFiles
 from codegen.llvm.cache import ObjectCache
 from codegen.llvm.compile import assembly, compile_program
 from codegen.llvm.detect import detect_host_class
@@ -78,6 +79,23 @@ def test_the_cache_keeps_checks_and_evicts(tmp_path: Path, monkeypatch: pytest.M
     assert small.get(second, "x86-64-v3") == objects[1], "the least recently used one went"
     assert small.clear() == 1
     assert small.size() == 0
+
+
+def test_a_full_folder_is_looked_through_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by every conversion: with 100 000 files each would take seconds more."""
+    files = CacheFiles(tmp_path / "cache" / "answers", 8000)
+    looked = []
+    monkeypatch.setattr(os, "scandir", lambda folder, scan=os.scandir: looked.append(folder) or scan(folder))
+    for number in range(20):
+        files.write(f"{number:02}", bytes(968))  # 1000 with their digest
+        os.utime(files.folder / f"{number:02}", (number, number))
+        files.tend()
+    assert len(looked) == 1 and files.size() == 20_000
+    os.utime(files.folder / ".evicted", (1, 1))
+    files.tend()
+    kept = sorted(p.name for p in files.folder.iterdir())
+    assert kept == [".evicted", "13", "14", "15", "16", "17", "18", "19"], "an eighth is free, the oldest went"
+    assert files.clear() == 7 and not list(files.folder.iterdir())
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners of files")
