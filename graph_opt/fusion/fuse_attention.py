@@ -20,7 +20,8 @@ of probabilities that are NaN. Keys and values whose heads are repeated for a gr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from graph_opt.fusion.families import Kernels
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.outline import outline
-from graph_opt.ir.passes import Note
+from graph_opt.ir.passes import Declining
 from graph_opt.ir.rewriter import Rewriter
 
 _SPLIT_HEADS = [0, 2, 1, 3]
@@ -40,17 +41,11 @@ _ABSORBING = -1e9
 
 
 @dataclass(frozen=True)
-class FuseAttention:
+class FuseAttention(Declining):
     """See the module. Declined candidates and reasons are collected in `declined`."""
 
     kernels: Kernels
-    name: str = "fuse-attention"
-    declined: dict[str, str] = field(default_factory=dict, compare=False)
-
-    @property
-    def notes(self) -> list[Note]:
-        """The declined candidates, for the report."""
-        return [Note(node, self.name, reason) for node, reason in self.declined.items()]
+    name: ClassVar[str] = "fuse-attention"
 
     def apply(self, graph: Graph) -> bool:
         changed = False

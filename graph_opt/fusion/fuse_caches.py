@@ -18,14 +18,15 @@ Rules
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from graph_opt.fusion.families import Kernels
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.core import AttrValue
 from graph_opt.ir.ops.registry import is_fresh
 from graph_opt.ir.outline import outline
-from graph_opt.ir.passes import Note
+from graph_opt.ir.passes import Declining
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dims import Dim, Expr, dim, names
 
@@ -42,17 +43,11 @@ class _Cache:
 
 
 @dataclass(frozen=True)
-class FuseCaches:
+class FuseCaches(Declining):
     """See the module. Caches that are copied in each run are told in `notes`."""
 
     kernels: Kernels
-    name: str = "fuse-caches"
-    declined: dict[str, str] = field(default_factory=dict, compare=False)
-
-    @property
-    def notes(self) -> list[Note]:
-        """The caches that are copied, for the report."""
-        return [Note(node, self.name, reason) for node, reason in self.declined.items()]
+    name: ClassVar[str] = "fuse-caches"
 
     def apply(self, graph: Graph) -> bool:
         groups: dict[tuple[Dim, Dim], list[_Cache]] = defaultdict(list)

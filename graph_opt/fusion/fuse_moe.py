@@ -28,7 +28,8 @@ infinities and NaN, so a NaN in a token still shows in its result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from graph_opt.fusion.expert_bodies import Body, Expressions, Leaf, Mismatch, Ro
 from graph_opt.fusion.expert_choice import Choice, distinct_range, is_zeros, tokens_of, unreshaped, weight_of
 from graph_opt.ir import Graph, Node, Value
 from graph_opt.ir.core import AttrValue
-from graph_opt.ir.passes import Note
+from graph_opt.ir.passes import Declining
 from graph_opt.ir.reads import nested_graphs
 from graph_opt.ir.rewriter import Rewriter
 from tensor_types.dtypes import I64
@@ -66,16 +67,10 @@ class _Mixture:
 
 
 @dataclass(frozen=True)
-class FuseMoe:
+class FuseMoe(Declining):
     """See the module. Declined candidates, by the name of their last node, and reasons are collected in `declined`."""
 
-    name: str = "fuse-moe"
-    declined: dict[str, str] = field(default_factory=dict, compare=False)
-
-    @property
-    def notes(self) -> list[Note]:
-        """The declined candidates, for the report."""
-        return [Note(node, self.name, reason) for node, reason in self.declined.items()]
+    name: ClassVar[str] = "fuse-moe"
 
     def apply(self, graph: Graph) -> bool:
         changed, public = False, _public(graph)

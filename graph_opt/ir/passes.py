@@ -13,8 +13,8 @@ A pass that leaves things undone may say why: it then has `notes`, and `notes_of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, runtime_checkable
 
 from graph_opt.ir.core import Graph
 from graph_opt.ir.verifier import InvalidGraph
@@ -39,6 +39,19 @@ class Note:
     node: str
     step: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Declining:
+    """What a pass keeps that declines candidates: in `declined` the reason of each, by the name of its node."""
+
+    name: ClassVar[str]
+    declined: dict[str, str] = field(default_factory=dict, compare=False, kw_only=True)
+
+    @property
+    def notes(self) -> list[Note]:
+        """The declined candidates, for the report."""
+        return [Note(node, self.name, reason) for node, reason in self.declined.items()]
 
 
 @runtime_checkable
